@@ -1,0 +1,107 @@
+"""Configuration as frozen values, parsed once and passed down. The only reader of the environment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgedraft.errors import InvalidRequestError
+
+DEFAULT_PORT = 8765
+DEFAULT_URL = f"ws://127.0.0.1:{DEFAULT_PORT}/v1/edgedraft"
+
+
+def _positive(field: str, value: float) -> None:
+    if not value > 0:
+        raise InvalidRequestError(f"{field} is {value}; legal: above 0.", field=field)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudConfig:
+    """How a cloud serves. Times in seconds.
+
+    `token_sha256`: hex digests of the accepted tokens; empty: no authentication. `session_expiry_s`: how long a session
+    without a connection keeps its log and KV. `max_pending_tokens`: unjudged draft ids held per session.
+    `assist_lead_tokens`: how far the target writes past what the edge has confirmed when it writes by itself.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    token_sha256: tuple[str, ...] = ()
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    insecure: bool = False
+    max_sessions: int = 8
+    session_expiry_s: float = 60.0
+    max_pending_tokens: int = 256
+    assist_lead_tokens: int = 8
+    cloud_only_lead_tokens: int = 64
+    ping_interval_s: float = 10.0
+    ping_timeout_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise InvalidRequestError(f"port is {self.port}; legal: 0 (any free one) to 65535.", field="port")
+        for field in (
+            "max_sessions",
+            "session_expiry_s",
+            "max_pending_tokens",
+            "assist_lead_tokens",
+            "cloud_only_lead_tokens",
+            "ping_interval_s",
+            "ping_timeout_s",
+        ):
+            _positive(field, getattr(self, field))
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise InvalidRequestError("tls_cert and tls_key go together; one is missing.", field="tls_cert")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeConfig:
+    """How an edge reaches its cloud. Times in seconds.
+
+    `connect_timeout_s`: how long the first connection of a client may take before the cloud counts as not there.
+    `reconnect_timeout_s`: how long a request waits for a lost link before it fails. `silence_s`: the least time
+    without an answer after which the session is resumed (PROTOCOL, rule 6).
+    """
+
+    url: str = DEFAULT_URL
+    token: str | None = None
+    tls_ca: Path | None = None
+    connect_timeout_s: float = 10.0
+    reconnect_timeout_s: float = 120.0
+    silence_s: float = 2.0
+    ping_interval_s: float = 10.0
+    ping_timeout_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("ws://", "wss://")):
+            raise InvalidRequestError(
+                f"url is '{self.url}'; legal: ws://HOST:PORT/v1/edgedraft or wss://...", field="url"
+            )
+        for field in ("connect_timeout_s", "reconnect_timeout_s", "silence_s", "ping_interval_s", "ping_timeout_s"):
+            _positive(field, getattr(self, field))
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What the environment says. Flags override it.
+
+    `EDGEDRAFT_URL`, `EDGEDRAFT_TOKEN`, `EDGEDRAFT_CACHE` (models and other made files; default
+    `$XDG_CACHE_HOME/edgedraft` or `~/.cache/edgedraft`).
+    """
+
+    url: str | None
+    token: str | None
+    cache_dir: Path
+
+
+def read_environment() -> Environment:
+    cache = os.environ.get("EDGEDRAFT_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Environment(
+        url=os.environ.get("EDGEDRAFT_URL") or None,
+        token=os.environ.get("EDGEDRAFT_TOKEN") or None,
+        cache_dir=Path(cache) if cache else Path(base) / "edgedraft",
+    )

@@ -1,0 +1,66 @@
+"""Raw records, written while a request runs. Derived figures live in `derive`, one function each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundRecord:
+    """One round as the edge saw it: draft, ask, verdict. Times in seconds; the five parts add up to `round_s`.
+
+    `draft_s`: from the start of the round to the moment the verdict was asked for. `upload_s`: handing the asking
+    message to the link. `queue_s` and `verify_s`: the cloud's own figures for waiting and for the target pass.
+    `network_s`: the rest, that is both ways through the link and the cloud's handling.
+    """
+
+    round_id: int
+    started_s: float
+    round_s: float
+    draft_s: float
+    upload_s: float
+    queue_s: float
+    verify_s: float
+    network_s: float
+    num_drafted: int
+    num_accepted: int
+    num_committed: int
+
+
+@dataclass(slots=True)
+class Counters:
+    """Raw counts of one request, kept by the edge session. Tokens, not chunks.
+
+    `num_drafted`: ids the draft model proposed. `num_judged`: of those, the ones a verdict was given for.
+    `num_accepted`: of those, the ones kept, without the next token. `num_discarded`: drafted but rolled back or
+    overtaken without a verdict. `tokens_up`: draft ids that travelled, repeats included. `num_target_passes`: commits that carried ids.
+    """
+
+    num_rounds: int = 0
+    num_drafted: int = 0
+    num_judged: int = 0
+    num_accepted: int = 0
+    num_committed: int = 0
+    num_discarded: int = 0
+    num_target_passes: int = 0
+    num_rollbacks: int = 0
+    num_reopens: int = 0
+    num_resumes: int = 0
+    num_reconnects: int = 0
+    tokens_up: int = 0
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """Everything measured about one request. Times are `perf_counter` seconds from the request's start.
+
+    `first_token_s`: when the first committed token reached the caller; None where none did. `bytes_up` and `bytes_down`:
+    WebSocket payloads and headers of this request's messages, without TLS and TCP.
+    """
+
+    total_s: float = 0.0
+    first_token_s: float | None = None
+    bytes_up: int = 0
+    bytes_down: int = 0
+    counters: Counters = field(default_factory=Counters)
+    rounds: list[RoundRecord] = field(default_factory=list)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgedraft.errors import EdgedraftError
-from edgedraft.protocol.messages import CommitKind, FromCloud, FromEdge
-from edgedraft.types import CommittedToken, DraftToken, FinishReason, Rule, SamplingParams
+from edgedraft.protocol.messages import CommitKind, SessionFromCloud, SessionFromEdge
+from edgedraft.types import CommittedToken, DraftDistribution, DraftToken, FinishReason, Rule, SamplingParams
 
 # -- edge: events ----------------------------------------------------------------------------------------------------
 
@@ -37,7 +37,7 @@ class LinkDown:
 class MessageReceived:
     """A message of this session arrived from the cloud."""
 
-    message: FromCloud
+    message: SessionFromCloud
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class DraftNext:
 class SendToCloud:
     """Put a message on the link, in order. `asks` marks the one whose upload time is to be told (`Uploaded`)."""
 
-    message: FromEdge
+    message: SessionFromEdge
     asks: bool = False
 
 
@@ -161,7 +161,7 @@ EdgeCommand = DraftNext | SendToCloud | EmitTokens | SetTimer | Notice | Finish 
 class EdgeMessage:
     """A message of this session arrived from the edge. `connection` names the link it came by."""
 
-    message: FromEdge
+    message: SessionFromEdge
     connection: int
 
 
@@ -215,7 +215,7 @@ CloudEvent = EdgeMessage | ConnectionLost | PrefillDone | PassDone | TargetFaile
 class SendToEdge:
     """Put a message on the link named `connection`, in order."""
 
-    message: FromCloud
+    message: SessionFromCloud
     connection: int
 
 
@@ -255,7 +255,7 @@ class RunPass:
     sampling: SamplingParams
     prompt_ids: Sequence[int] = ()
     output_ids: Sequence[int] = ()
-    distributions: Sequence[object] = ()
+    distributions: Sequence[DraftDistribution] = ()
     judged: Sequence[int] | None = None
 
 

@@ -40,6 +40,11 @@ class UploadImmediately:
         return num_unsent
 
 
+DEFAULT_DRAFT_LENGTH_TOKENS = 5
+DEFAULT_TRIGGER: Trigger = FixedLength(DEFAULT_DRAFT_LENGTH_TOKENS)
+NOTHING_EARLY: UploadPolicy = UploadWhole()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
     """How one request is decoded.
@@ -52,8 +57,8 @@ class Strategy:
     name: str
     uses_draft: bool = True
     uses_cloud: bool = True
-    trigger: Trigger = FixedLength(4)
-    upload: UploadPolicy = UploadWhole()
+    trigger: Trigger = DEFAULT_TRIGGER
+    upload: UploadPolicy = NOTHING_EARLY
     draft_ahead_tokens: int = 0
     max_in_flight_tokens: int = 32
     rule: Rule = Rule.MATCH
@@ -70,9 +75,6 @@ class Strategy:
             )
         if not self.uses_draft and not self.uses_cloud:
             raise InvalidRequestError("strategy uses neither draft nor cloud.", field="strategy")
-
-
-DEFAULT_DRAFT_LENGTH_TOKENS = 5
 
 
 def vanilla(draft_length_tokens: int = DEFAULT_DRAFT_LENGTH_TOKENS) -> Strategy:

@@ -10,8 +10,10 @@ travels only in `Open` and `Resume`. `incarnation` rises with every `Open` of a 
 from __future__ import annotations
 
 import enum
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from edgedraft.types import Assist, DraftDistribution, Exactness, Owner, Rule, SamplingParams
 
@@ -20,6 +22,24 @@ NUM_FINGERPRINT_RANGES = 64
 MAX_FRAME_BYTES = 65_536
 MAX_IDS_PER_PIECE = 3_000
 """An id takes at most five bytes, so a piece stays under 16 kB."""
+MAX_PROBE_IDS = 8_192
+MAX_STOP_IDS = 256
+MAX_LOGIT_BIASES = 1_024
+MAX_FEATURE_BYTES = 16_000
+MAX_NAME_CHARS = 256
+MAX_TEXT_CHARS = 2_000
+MAX_TEMPLATE_CHARS = 49_152
+
+# What a field may hold; the decoder refuses the rest, and so does the encoder.
+UInt32 = Annotated[int, Meta(ge=0, lt=2**32)]
+Length = Annotated[int, Meta(ge=0, lt=2**31)]
+TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
+TokenIds = Annotated[list[TokenId], Meta(max_length=MAX_IDS_PER_PIECE)]
+StopIds = Annotated[list[TokenId], Meta(max_length=MAX_STOP_IDS)]
+SessionId = Annotated[bytes, Meta(min_length=16, max_length=16)]
+Hash = Annotated[bytes, Meta(min_length=8, max_length=8)]
+Name = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
+Text = Annotated[str, Meta(max_length=MAX_TEXT_CHARS)]
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
@@ -33,26 +53,26 @@ class Fingerprint(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     over [0, num_ids), the last one shorter. `bos_id` is -1 where there is none.
     """
 
-    num_ids: int
-    range_hashes: list[bytes]
-    bos_id: int
-    eos_ids: list[int]
+    num_ids: Length
+    range_hashes: Annotated[list[Hash], Meta(min_length=NUM_FINGERPRINT_RANGES, max_length=NUM_FINGERPRINT_RANGES)]
+    bos_id: Annotated[int, Meta(ge=-1, lt=2**31)]
+    eos_ids: StopIds
 
 
 class Limits(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
     """What the cloud accepts from one session."""
 
-    context_length: int
-    max_pending_tokens: int
-    assist_lead_tokens: int
-    rules: list[Rule]
+    context_length: Length
+    max_pending_tokens: Length
+    assist_lead_tokens: Length
+    rules: Annotated[list[Rule], Meta(max_length=16)]
 
 
 class ExactnessStatement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
     """The class of exactness the target gives, and what that depends on, in words."""
 
     exactness: Exactness
-    depends_on: str
+    depends_on: Text
 
 
 # -- connection ------------------------------------------------------------------------------------------------------
@@ -61,19 +81,19 @@ class ExactnessStatement(msgspec.Struct, frozen=True, array_like=True, forbid_un
 class Hello(Message, frozen=True, tag=1):
     """Edge, first on a connection. `fingerprint` is None only where the edge has no tokenizer (doctor)."""
 
-    version: int
-    client: str
+    version: UInt32
+    client: Name
     fingerprint: Fingerprint | None = None
 
 
 class Welcome(Message, frozen=True, tag=2):
     """Cloud, in answer to `Hello`."""
 
-    version: int
-    server: str
-    model: str
+    version: UInt32
+    server: Name
+    model: Name
     fingerprint: Fingerprint
-    chat_template: str
+    chat_template: Annotated[str, Meta(max_length=MAX_TEMPLATE_CHARS)]
     limits: Limits
     exactness: ExactnessStatement
 
@@ -81,15 +101,15 @@ class Welcome(Message, frozen=True, tag=2):
 class Probe(Message, frozen=True, tag=3):
     """Edge: send me a hash of each id in [start, start + count), to name the first that differs."""
 
-    start: int
-    count: int
+    start: Length
+    count: Annotated[int, Meta(ge=1, le=MAX_PROBE_IDS)]
 
 
 class Probed(Message, frozen=True, tag=4):
     """Cloud: four bytes for each id from `start` on."""
 
-    start: int
-    id_hashes: bytes
+    start: Length
+    id_hashes: Annotated[bytes, Meta(max_length=4 * MAX_PROBE_IDS)]
 
 
 # -- session, edge to cloud ------------------------------------------------------------------------------------------
@@ -103,50 +123,50 @@ class Open(Message, frozen=True, tag=5):
     `eager`: verify whatever has arrived without being asked.
     """
 
-    channel: int
-    session_id: bytes
-    incarnation: int
-    attach: int
+    channel: UInt32
+    session_id: SessionId
+    incarnation: UInt32
+    attach: UInt32
     owner: Owner
-    num_prompt: int
-    num_committed: int
-    max_length: int
-    stop_ids: list[int]
+    num_prompt: Length
+    num_committed: Length
+    max_length: Length
+    stop_ids: StopIds
     ignore_eos: bool
     sampling: SamplingParams
     rule: Rule
-    rank: int
+    rank: Length
     assist: Assist
     eager: bool
     timings: bool
-    fork_of: bytes
-    token_ids: list[int]
+    fork_of: Annotated[bytes, Meta(max_length=16)]
+    token_ids: TokenIds
 
 
 class OpenIds(Message, frozen=True, tag=6):
     """A further piece of an `Open`, from `offset` on."""
 
-    channel: int
-    incarnation: int
-    offset: int
-    token_ids: list[int]
+    channel: UInt32
+    incarnation: UInt32
+    offset: Length
+    token_ids: TokenIds
 
 
 class Features(Message, frozen=True, tag=7):
     """A piece of the declared features of a recording. Its type cannot hold a waveform."""
 
-    channel: int
-    incarnation: int
-    kind: str
-    encoder_id: str
+    channel: UInt32
+    incarnation: UInt32
+    kind: Name
+    encoder_id: Name
     rate_hz: float
-    dims: int
-    dtype: str
+    dims: Length
+    dtype: Name
     scale: float
-    count: int
+    count: Length
     level_db: float
-    offset: int
-    data: bytes
+    offset: Length
+    data: Annotated[bytes, Meta(max_length=MAX_FEATURE_BYTES)]
 
 
 class Draft(Message, frozen=True, tag=8):
@@ -156,64 +176,64 @@ class Draft(Message, frozen=True, tag=8):
     `distributions`: what each id was sampled from (rule *ratio* only).
     """
 
-    channel: int
-    incarnation: int
-    epoch: int
-    position: int
-    token_ids: list[int]
+    channel: UInt32
+    incarnation: UInt32
+    epoch: UInt32
+    position: Length
+    token_ids: TokenIds
     verify: bool
-    committed_length: int
-    judged: list[int] | None = None
-    distributions: list[DraftDistribution] | None = None
+    committed_length: Length
+    judged: Annotated[list[Length], Meta(max_length=MAX_IDS_PER_PIECE)] | None = None
+    distributions: Annotated[list[DraftDistribution], Meta(max_length=MAX_IDS_PER_PIECE)] | None = None
 
 
 class Ack(Message, frozen=True, tag=9):
     """I hold `committed_length` tokens, and draft nothing."""
 
-    channel: int
-    incarnation: int
-    committed_length: int
+    channel: UInt32
+    incarnation: UInt32
+    committed_length: Length
 
 
 class Resume(Message, frozen=True, tag=10):
     """I hold `committed_length` tokens with this hash: go on from there on this connection."""
 
-    channel: int
-    session_id: bytes
-    incarnation: int
-    attach: int
-    committed_length: int
-    committed_hash: bytes
+    channel: UInt32
+    session_id: SessionId
+    incarnation: UInt32
+    attach: UInt32
+    committed_length: Length
+    committed_hash: Hash
 
 
 class Cancel(Message, frozen=True, tag=11):
     """The user no longer wants the answer."""
 
-    channel: int
-    incarnation: int
+    channel: UInt32
+    incarnation: UInt32
 
 
 class Close(Message, frozen=True, tag=12):
     """The answer is complete: forget the session."""
 
-    channel: int
-    incarnation: int
+    channel: UInt32
+    incarnation: UInt32
 
 
 # -- session, cloud to edge ------------------------------------------------------------------------------------------
 
 
 class Opened(Message, frozen=True, tag=13):
-    channel: int
-    incarnation: int
-    committed_length: int
+    channel: UInt32
+    incarnation: UInt32
+    committed_length: Length
 
 
 class Resumed(Message, frozen=True, tag=14):
-    channel: int
-    incarnation: int
-    attach: int
-    committed_length: int
+    channel: UInt32
+    incarnation: UInt32
+    attach: UInt32
+    committed_length: Length
 
 
 class CommitKind(enum.IntEnum):
@@ -232,37 +252,39 @@ class Timings(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     the asking message to this commit's departure, both of the above included.
     """
 
-    queue_us: int
-    verify_us: int
-    turnaround_us: int
+    queue_us: UInt32
+    verify_us: UInt32
+    turnaround_us: UInt32
 
 
 class Commit(Message, frozen=True, tag=15):
     """From `position` on the text is this. `num_accepted` counts draft ids kept, without the next token."""
 
-    channel: int
-    incarnation: int
-    epoch: int
-    position: int
-    token_ids: list[int]
+    channel: UInt32
+    incarnation: UInt32
+    epoch: UInt32
+    position: Length
+    token_ids: TokenIds
     kind: CommitKind
-    num_judged: int
-    num_accepted: int
-    logprobs: list[float] | None = None
+    num_judged: Length
+    num_accepted: Length
+    logprobs: Annotated[list[float], Meta(max_length=MAX_IDS_PER_PIECE)] | None = None
     timings: Timings | None = None
 
 
 class Error(Message, frozen=True, tag=16):
     """`channel` is None where the whole connection is meant. `expected` is the position a gap should have had."""
 
-    channel: int | None
-    incarnation: int
-    code: str
-    message: str
+    channel: UInt32 | None
+    incarnation: UInt32
+    code: Name
+    message: Text
     retryable: bool
     retry_after_s: float | None = None
-    expected: int | None = None
+    expected: Length | None = None
 
 
-FromEdge = Hello | Probe | Open | OpenIds | Features | Draft | Ack | Resume | Cancel | Close
-FromCloud = Welcome | Probed | Opened | Resumed | Commit | Error
+SessionFromEdge = Open | OpenIds | Features | Draft | Ack | Resume | Cancel | Close
+SessionFromCloud = Opened | Resumed | Commit | Error
+FromEdge = Hello | Probe | SessionFromEdge
+FromCloud = Welcome | Probed | SessionFromCloud

@@ -1,0 +1,119 @@
+"""The speculative tail: draft tokens after the committed text, and what has happened to each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgedraft.core.events import DraftNext, TokenDrafted
+from edgedraft.core.sequence import common_prefix_length
+from edgedraft.core.strategy import Trigger
+from edgedraft.types import DraftToken
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """How new committed text met the tail. `num_dropped`: tail tokens rolled back that no verdict was given for."""
+
+    contradicted: bool
+    overtaken: bool
+    num_dropped: int
+
+
+class DraftTail:
+    """Tokens drafted after the log, oldest first.
+
+    `num_sent` of them have travelled, `num_asked` of them a verdict was last asked for; the rest is what the trigger
+    looks at. `fired`: a verdict is due. `no_proposal`: the draft had nothing to propose after the last token.
+    """
+
+    def __init__(self) -> None:
+        self.tokens: list[DraftToken] = []
+        self.num_sent = 0
+        self.num_asked = 0
+        self.fired = False
+        self.no_proposal = False
+        self._epoch = 0
+        self._step: tuple[int, int] | None = None
+        self._held_length = 0
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def num_unsent(self) -> int:
+        return len(self.tokens) - self.num_sent
+
+    @property
+    def num_ahead(self) -> int:
+        """Tokens drafted since a verdict was last asked for."""
+        return len(self.tokens) - self.num_asked
+
+    @property
+    def step_is_out(self) -> bool:
+        return self._step is not None
+
+    def next_step(self, log: Sequence[int]) -> DraftNext:
+        """Ask the draft model for the token after log and tail, telling it only what it does not hold (invariant 4)."""
+        assert self._step is None, "invariant 3: one draft step at a time"
+        position = len(log) + len(self.tokens)
+        keep = self._held_length
+        unseen = [*log[keep:], *(token.token_id for token in self.tokens[max(0, keep - len(log)) :])]
+        self._held_length = position
+        self._step = (self._epoch, position)
+        return DraftNext(self._epoch, position, keep, unseen)
+
+    def take_step(self, event: TokenDrafted) -> bool:
+        """Whether `event` answers the step that is out; results of older epochs do not (invariant 3)."""
+        if (event.epoch, event.position) != self._step:
+            return False
+        self._step = None
+        return True
+
+    def add(self, token: DraftToken, trigger: Trigger) -> None:
+        self.tokens.append(token)
+        self.fired = self.fired or trigger.fires(self.tokens[self.num_asked :])
+
+    def mark_asked(self) -> None:
+        """A verdict on all of the tail has been asked for."""
+        self.num_asked = len(self.tokens)
+        self.fired = False
+
+    def forget_uploads(self) -> None:
+        """What travelled may be lost: it has to travel, and be asked for, again."""
+        self.num_sent = 0
+        self.num_asked = 0
+
+    def clear(self) -> None:
+        """Drop all tokens and the step that is out. What the draft model holds stays true up to the log's end."""
+        self.tokens = []
+        self.fired = False
+        self.no_proposal = False
+        self.forget_uploads()
+        self._drop_step()
+
+    def _drop_step(self) -> None:
+        self._epoch += 1
+        self._step = None
+
+    def reconcile(self, new_ids: Sequence[int], length: int, judged_end: int) -> Reconciled:
+        """Meet `new_ids`, committed from position `length` on; a verdict was given up to position `judged_end`.
+
+        Equal tokens leave the tail, and what follows them stays valid. At the first difference everything goes.
+        """
+        equal = common_prefix_length([token.token_id for token in self.tokens], new_ids)
+        self.no_proposal = False
+        if equal < min(len(self.tokens), len(new_ids)):
+            num_dropped = max(0, len(self.tokens) - max(judged_end - length, equal))
+            self._held_length = min(self._held_length, length + equal)
+            self.clear()
+            return Reconciled(contradicted=True, overtaken=False, num_dropped=num_dropped)
+        del self.tokens[:equal]
+        self.num_sent = max(0, self.num_sent - equal)
+        self.num_asked = max(0, self.num_asked - equal)
+        overtaken = self._step is not None and self._step[1] < length + len(new_ids)
+        if overtaken:
+            self._drop_step()
+        if not self.tokens:
+            self.fired = False
+        return Reconciled(contradicted=False, overtaken=overtaken, num_dropped=0)

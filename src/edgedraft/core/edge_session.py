@@ -1,0 +1,554 @@
+"""The edge's half of a session: it owns the request, keeps a copy of the committed log and a draft tail after it.
+
+Everything the shell does for a request is asked for here: draft the next token, send a message, show tokens, set the
+timer, finish. The rules cited as "rule n" are those of docs/protocol.md, "Progress".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from edgedraft.core.draft_tail import DraftTail
+from edgedraft.core.edge_rounds import RoundClock
+from edgedraft.core.events import (
+    CancelRequested,
+    DraftUnavailable,
+    EdgeCommand,
+    EdgeEvent,
+    EmitTokens,
+    Fail,
+    Finish,
+    LinkDown,
+    LinkUp,
+    MessageReceived,
+    Notice,
+    SendToCloud,
+    SetTimer,
+    Start,
+    StopStringFound,
+    TimerFired,
+    TokenDrafted,
+    Uploaded,
+)
+from edgedraft.core.sequence import cut_at_end
+from edgedraft.core.strategy import Strategy
+from edgedraft.errors import BackendError, EdgedraftError, LinkLostError, ProtocolError, SessionLostError
+from edgedraft.metrics.records import Counters, RoundRecord
+from edgedraft.protocol.codec import error_from_wire, split_ids
+from edgedraft.protocol.fingerprint import committed_hash
+from edgedraft.protocol.messages import (
+    Ack,
+    Cancel,
+    Close,
+    Commit,
+    CommitKind,
+    Draft,
+    Error,
+    Open,
+    Opened,
+    OpenIds,
+    Resume,
+    Resumed,
+    SessionFromCloud,
+)
+from edgedraft.types import (
+    Assist,
+    CommittedToken,
+    DraftDistribution,
+    DraftToken,
+    FinishReason,
+    OnLinkLoss,
+    Owner,
+    Rule,
+    SamplingParams,
+    TokenKind,
+)
+
+ACK_EVERY_TOKENS = 16
+"""How often an edge that drafts nothing confirms what it holds; the cloud may lead by 64 (rule 8)."""
+MAX_REOPENS_WITHOUT_PROGRESS = 20
+MAX_RETRIES_WHEN_SATURATED = 60
+MAX_SILENCE_S = 30.0
+MAX_EPOCH = 2**32 - 1
+
+
+class EdgeState(enum.Enum):
+    """Where a request stands. `DOWN`: no link. `LOCAL`: goes on without the cloud. `ENDED`: nothing follows."""
+
+    NEW = "new"
+    DOWN = "down"
+    OPENING = "opening"
+    RESUMING = "resuming"
+    LIVE = "live"
+    LOCAL = "local"
+    ENDED = "ended"
+
+
+CONNECTED = frozenset({EdgeState.OPENING, EdgeState.RESUMING, EdgeState.LIVE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeSessionSettings:
+    """One request. `stop_ids` end the text beside the target's `eos_ids`; lengths in tokens, times in seconds.
+
+    `draft_context_length`: None where the draft has no bound or there is no draft. `max_pending_tokens`: the cloud's
+    limit on unjudged ids. `silence_s`: the least silence after which the session is resumed (rule 6).
+    """
+
+    session_id: bytes
+    prompt_ids: Sequence[int]
+    max_tokens: int
+    sampling: SamplingParams
+    strategy: Strategy
+    eos_ids: frozenset[int]
+    stop_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+    on_link_loss: OnLinkLoss = OnLinkLoss.WAIT
+    draft_context_length: int | None = None
+    max_pending_tokens: int = 256
+    silence_s: float = 2.0
+
+
+class EdgeSession:
+    """One request. `handle` takes an event and returns what to do; it never blocks and keeps no clock.
+
+    `log`: prompt and committed ids. `went_local`: part of the text is the draft's own, without a verdict.
+    """
+
+    def __init__(self, settings: EdgeSessionSettings) -> None:
+        self.settings = settings
+        self.strategy = settings.strategy
+        self.state = EdgeState.NEW
+        self.counters = Counters()
+        self.log = list(settings.prompt_ids)
+        self.prompt_length = len(self.log)
+        self.max_length = self.prompt_length + settings.max_tokens
+        self.stop_ids = settings.stop_ids | (frozenset() if settings.ignore_eos else settings.eos_ids)
+        self.channel = 0
+        self.incarnation = 0
+        self.attach = 0
+        self.epoch = 0
+        self.tail = DraftTail()
+        self.asked_at: int | None = None
+        self.went_local = False
+        self._clock = RoundClock()
+        self._acked_length = 0
+        self._num_tries = 0
+        self._silence_s = settings.silence_s
+        self._rtt_s = 0.0
+        self._verify_s = 0.0
+        self._open_again = False
+
+    @property
+    def length(self) -> int:
+        return len(self.log)
+
+    @property
+    def rounds(self) -> list[RoundRecord]:
+        return self._clock.records
+
+    # -- events ----------------------------------------------------------------------------------------------------
+
+    def handle(self, event: EdgeEvent, now_s: float) -> list[EdgeCommand]:
+        """What to do about `event`. Nothing is returned after the `Finish` or `Fail` that ended the request."""
+        if isinstance(event, StopStringFound):
+            return self._on_stop_string(event.length)
+        if self.state is EdgeState.ENDED:
+            return []
+        match event:
+            case Start():
+                commands = self._on_start(now_s)
+            case LinkUp():
+                commands = self._on_link_up(event)
+            case LinkDown():
+                commands = self._on_link_down()
+            case MessageReceived(message=message):
+                commands = self._on_message(message, now_s)
+            case TokenDrafted():
+                commands = self._on_token_drafted(event)
+            case DraftUnavailable(reason=reason):
+                commands = self._without_draft(reason)
+            case Uploaded(upload_s=upload_s):
+                self._clock.uploaded(upload_s)
+                return []
+            case TimerFired():
+                commands = self._on_timer()
+            case CancelRequested():
+                commands = self._end(Finish(FinishReason.CANCELLED), Cancel)
+            case _:
+                assert_never(event)
+        return [*commands, *self._advance(now_s), *self._timer(now_s)]
+
+    def _on_start(self, now_s: float) -> list[EdgeCommand]:
+        self._clock.start(now_s)
+        if not self.strategy.uses_cloud:
+            self.state, self.went_local = EdgeState.LOCAL, True
+            return []
+        self.state = EdgeState.DOWN
+        limit = self.settings.draft_context_length
+        if self.strategy.uses_draft and limit is not None and self.length >= limit:
+            return self._without_draft(f"the prompt has {self.length} tokens, the draft model's context {limit}")
+        return []
+
+    # -- link ------------------------------------------------------------------------------------------------------
+
+    def _on_link_up(self, event: LinkUp) -> list[EdgeCommand]:
+        if self.state is EdgeState.LOCAL:
+            return []
+        self.channel = event.channel
+        self._rtt_s = event.rtt_s
+        if self.incarnation == 0:
+            return self._open()
+        self.counters.num_reconnects += 1
+        return self._resume()
+
+    def _on_link_down(self) -> list[EdgeCommand]:
+        if self.state is EdgeState.LOCAL:
+            return []
+        self.state = EdgeState.DOWN
+        self._forget_uploads()
+        match self.settings.on_link_loss:
+            case OnLinkLoss.WAIT:
+                return []
+            case OnLinkLoss.FAIL:
+                return self._fail(
+                    LinkLostError("The link to the cloud was lost.", remedy="Set on_link_loss to 'wait' to resume.")
+                )
+            case OnLinkLoss.LOCAL:
+                return self._go_local()
+
+    def _go_local(self) -> list[EdgeCommand]:
+        """On alone to the end of the answer, which stays labelled; the cloud's session expires there."""
+        if not self.strategy.uses_draft:
+            return self._fail(LinkLostError("The link was lost and there is no draft model to go on with."))
+        self.state, self.went_local = EdgeState.LOCAL, True
+        notice = Notice("The link was lost: the rest of this answer is the draft model's own.")
+        drafted = [(token.token_id, TokenKind.LOCAL) for token in self.tail.tokens]
+        self.tail.tokens = []
+        return [notice, *self._append(drafted)]
+
+    def _open(self) -> list[EdgeCommand]:
+        """Open the session, or open it again with prompt + committed ids; epochs start at 0 with each incarnation."""
+        self.state = EdgeState.OPENING
+        self.incarnation += 1
+        self.attach += 1
+        self.epoch = 0
+        self._forget_uploads()
+        first, *more = split_ids(self.log)
+        opening = Open(
+            channel=self.channel,
+            session_id=self.settings.session_id,
+            incarnation=self.incarnation,
+            attach=self.attach,
+            owner=Owner.CLOUD,
+            num_prompt=self.prompt_length,
+            num_committed=self.length - self.prompt_length,
+            max_length=self.max_length,
+            stop_ids=sorted(self.settings.stop_ids),
+            ignore_eos=self.settings.ignore_eos,
+            sampling=self.settings.sampling,
+            rule=self.strategy.rule,
+            rank=self.strategy.rank,
+            assist=self.strategy.assist,
+            eager=self.strategy.eager,
+            timings=True,
+            fork_of=b"",
+            token_ids=first,
+        )
+        commands: list[EdgeCommand] = [SendToCloud(opening)]
+        offset = len(first)
+        for piece in more:
+            ids = OpenIds(channel=self.channel, incarnation=self.incarnation, offset=offset, token_ids=piece)
+            commands.append(SendToCloud(ids))
+            offset += len(piece)
+        return commands
+
+    def _resume(self) -> list[EdgeCommand]:
+        self.state = EdgeState.RESUMING
+        self.attach += 1
+        self.counters.num_resumes += 1
+        self._forget_uploads()
+        resume = Resume(
+            channel=self.channel,
+            session_id=self.settings.session_id,
+            incarnation=self.incarnation,
+            attach=self.attach,
+            committed_length=self.length,
+            committed_hash=committed_hash(self.log),
+        )
+        return [SendToCloud(resume)]
+
+    def _forget_uploads(self) -> None:
+        """Rule 4: what travelled may be lost: ids start at the committed length again, a verdict is asked for anew."""
+        if self.asked_at is not None and self.tail.tokens:
+            self.tail.fired = True
+        self.asked_at = None
+        self.tail.forget_uploads()
+
+    def _raise_epoch(self) -> None:
+        if self.epoch >= MAX_EPOCH:
+            raise ProtocolError(f"epoch would pass {MAX_EPOCH}.")
+        self.epoch += 1
+        self._forget_uploads()
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    def _on_message(self, message: SessionFromCloud, now_s: float) -> list[EdgeCommand]:
+        if self.state is EdgeState.LOCAL or message.incarnation != self.incarnation:
+            return []
+        self._silence_s = self.settings.silence_s
+        match message:
+            case Opened():
+                if self.state is EdgeState.OPENING:
+                    self._go_live()
+                return []
+            case Resumed(attach=attach):
+                if self.state is EdgeState.RESUMING and attach == self.attach:
+                    self._raise_epoch()
+                    self._go_live()
+                return []
+            case Commit():
+                return self._on_commit(message, now_s)
+            case Error():
+                return self._on_error(message)
+
+    def _go_live(self) -> None:
+        self.state = EdgeState.LIVE
+        self._acked_length = self.length
+
+    def _on_error(self, message: Error) -> list[EdgeCommand]:
+        error = error_from_wire(message)
+        self._num_tries += 1
+        if isinstance(error, SessionLostError) and self._num_tries <= MAX_REOPENS_WITHOUT_PROGRESS:
+            self.counters.num_reopens += 1
+            return self._open()
+        if message.retryable and message.retry_after_s is not None and self._num_tries <= MAX_RETRIES_WHEN_SATURATED:
+            self._open_again = True
+            self._silence_s = message.retry_after_s
+            return []
+        if message.retryable and message.expected is not None:
+            return self._resume()
+        return self._fail(error)
+
+    def _on_commit(self, message: Commit, now_s: float) -> list[EdgeCommand]:
+        """Reconcile by content: what the tail already says stays, the first difference rolls back to it."""
+        if self.state is not EdgeState.LIVE:
+            return []  # rule 5: no commit before Opened or Resumed
+        if message.position > self.length:
+            return self._resume()  # rule 5: a gap
+        known = self.length - message.position
+        if self.log[message.position :][: len(message.token_ids)] != message.token_ids[:known]:
+            return self._fail(ProtocolError("The cloud contradicts text that it had committed."))
+        new_ids = message.token_ids[known:]
+        if not new_ids:
+            return []
+        self._num_tries = 0
+        self._count(message, now_s)
+        self._reconcile(new_ids, message.position + message.num_judged)
+        return self._append(list(zip(new_ids, _kinds(message)[known:], strict=True)))
+
+    def _count(self, message: Commit, now_s: float) -> None:
+        self.counters.num_judged += message.num_judged
+        self.counters.num_accepted += message.num_accepted
+        self.counters.num_rounds += self.asked_at is not None
+        self.counters.num_target_passes += 1
+        if message.timings is not None:
+            self._verify_s = message.timings.verify_us * 1e-6
+        self._clock.close(message, now_s)
+
+    def _reconcile(self, new_ids: Sequence[int], judged_end: int) -> None:
+        outcome = self.tail.reconcile(new_ids, self.length, judged_end)
+        self.counters.num_discarded += outcome.num_dropped
+        self.counters.num_rollbacks += outcome.contradicted
+        if outcome.contradicted or outcome.overtaken:
+            self._raise_epoch()
+        elif self._wait_is_over(self.length + len(new_ids)):
+            self.asked_at = None
+
+    def _wait_is_over(self, new_length: int) -> bool:
+        """Rule 1: the committed length has passed the flagged position. (A raised epoch ends the wait by itself.)"""
+        return self.asked_at is not None and new_length > self.asked_at
+
+    def _append(self, new: Sequence[tuple[int, TokenKind]]) -> list[EdgeCommand]:
+        """Commit ids, show them, and end the request where the text ends."""
+        ids = [token_id for token_id, _ in new]
+        kept, reason = cut_at_end(ids, length=self.length, max_length=self.max_length, stop_ids=self.stop_ids)
+        tokens = [CommittedToken(token_id, self.length + i, new[i][1]) for i, token_id in enumerate(kept)]
+        self.log.extend(kept)
+        self.counters.num_committed += len(kept)
+        commands: list[EdgeCommand] = [EmitTokens(tokens)] if tokens else []
+        return commands if reason is None else [*commands, *self._end(Finish(reason), Close)]
+
+    # -- drafting --------------------------------------------------------------------------------------------------
+
+    def _on_token_drafted(self, event: TokenDrafted) -> list[EdgeCommand]:
+        token = event.token
+        self.counters.num_drafted += token is not None
+        if not self.tail.take_step(event):
+            self.counters.num_discarded += token is not None
+            return []
+        assert event.position == self.length + len(self.tail), "invariant 4: drafted at the end of log and tail"
+        if self.state is EdgeState.LOCAL:
+            if token is None:
+                return self._fail(BackendError("The draft has no proposal, and no cloud is in use."))
+            return self._append([(token.token_id, TokenKind.LOCAL)])
+        if token is None:
+            self.tail.no_proposal = True
+        else:
+            self.tail.add(token, self.strategy.trigger)
+        return []
+
+    def _without_draft(self, reason: str) -> list[EdgeCommand]:
+        """Go on as cloud-only: open again, so that the target writes by itself instead of a token per round trip."""
+        if self.state is EdgeState.LOCAL:
+            if self.length == self.prompt_length:
+                return self._fail(BackendError(f"The draft model cannot answer: {reason}."))
+            return [Notice(f"The answer ends here: {reason}."), *self._end(Finish(FinishReason.LENGTH), Close)]
+        if not self.strategy.uses_draft:
+            return []
+        self.strategy = dataclasses.replace(
+            self.strategy, uses_draft=False, assist=Assist.ALWAYS, eager=False, rule=Rule.MATCH
+        )
+        self.counters.num_discarded += len(self.tail)
+        self.tail.clear()
+        notice = Notice(f"Going on without the draft model (cloud-only): {reason}.")
+        return [notice, *(self._open() if self.state in CONNECTED else [])]
+
+    # -- what can be done now --------------------------------------------------------------------------------------
+
+    def _advance(self, now_s: float) -> list[EdgeCommand]:
+        """The moves that the present position allows: ask for a verdict, upload, draft on, confirm."""
+        if self.state in (EdgeState.ENDED, EdgeState.NEW):
+            return []
+        if not self.strategy.uses_draft:
+            return self._acknowledge()
+        if not self.tail.tokens and self.asked_at is None and self._draft_is_full(self.length):
+            reason = f"the draft model's context of {self.settings.draft_context_length} tokens is full"
+            return [*self._without_draft(reason), *self._acknowledge()]
+        commands = self._upload(now_s) if self.state is EdgeState.LIVE else []
+        if not self.tail.step_is_out and self._may_draft():
+            commands.append(self.tail.next_step(self.log))
+        return commands
+
+    def _acknowledge(self) -> list[EdgeCommand]:
+        if self.state is not EdgeState.LIVE or self.length - self._acked_length < ACK_EVERY_TOKENS:
+            return []
+        self._acked_length = self.length
+        return [SendToCloud(Ack(channel=self.channel, incarnation=self.incarnation, committed_length=self.length))]
+
+    def _draft_is_full(self, length: int) -> bool:
+        limit = self.settings.draft_context_length
+        return limit is not None and length >= limit
+
+    def _may_draft(self) -> bool:
+        if self.state is EdgeState.LOCAL:
+            return True
+        if self.tail.fired or self._must_ask():
+            return False
+        return self.asked_at is None or self.tail.num_ahead < self.strategy.draft_ahead_tokens
+
+    def _must_ask(self) -> bool:
+        """Rule 2: at the end of sequence, the length budget, the in-flight cap, and where nothing can be proposed."""
+        tail = self.tail
+        end = self.length + len(tail)
+        return (
+            tail.no_proposal
+            or (bool(tail.tokens) and tail.tokens[-1].token_id in self.stop_ids)
+            or end >= self.max_length - 1
+            or len(tail) >= min(self.strategy.max_in_flight_tokens, self.settings.max_pending_tokens)
+            or self._draft_is_full(end)
+        )
+
+    def _upload(self, now_s: float) -> list[EdgeCommand]:
+        if self.asked_at is None and (self.tail.fired or self._must_ask()):
+            return [self._ask(now_s)]
+        num_ids = min(self.strategy.upload.num_to_send(self.tail.num_unsent), self.tail.num_unsent)
+        return [self._send_draft(num_ids, verify=False)] if num_ids > 0 else []
+
+    def _ask(self, now_s: float) -> SendToCloud:
+        command = self._send_draft(self.tail.num_unsent, verify=True)
+        self.asked_at = self.length + len(self.tail)
+        self.tail.mark_asked()
+        self._clock.asked(now_s, num_drafted=len(self.tail))
+        return command
+
+    def _send_draft(self, num_ids: int, *, verify: bool) -> SendToCloud:
+        first = self.tail.num_sent
+        sent = self.tail.tokens[first : first + num_ids]
+        draft = Draft(
+            channel=self.channel,
+            incarnation=self.incarnation,
+            epoch=self.epoch,
+            position=self.length + first,
+            token_ids=[token.token_id for token in sent],
+            verify=verify,
+            committed_length=self.length,
+            distributions=_distributions(sent) if self.strategy.rule is Rule.RATIO else None,
+        )
+        self.tail.num_sent += num_ids
+        self.counters.tokens_up += num_ids
+        return SendToCloud(draft, asks=verify)
+
+    # -- timer -----------------------------------------------------------------------------------------------------
+
+    def _timer(self, now_s: float) -> list[EdgeCommand]:
+        if self.state is EdgeState.ENDED:
+            return []
+        wait_s = max(self._silence_s, 3 * self._rtt_s + self._verify_s)
+        return [SetTimer(now_s + wait_s if self._awaits_cloud() else None)]
+
+    def _awaits_cloud(self) -> bool:
+        if self.state in (EdgeState.OPENING, EdgeState.RESUMING):
+            return True
+        return self.state is EdgeState.LIVE and (self.asked_at is not None or not self.strategy.uses_draft)
+
+    def _on_timer(self) -> list[EdgeCommand]:
+        """Rule 6: an edge that hears nothing resumes, ever more patiently; one that was told to come back does."""
+        if not self._awaits_cloud():
+            return []
+        if self._open_again:
+            self._open_again = False
+            return self._open()
+        self._silence_s = min(2 * self._silence_s, MAX_SILENCE_S)
+        return self._resume()
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _on_stop_string(self, length: int) -> list[EdgeCommand]:
+        """The text layer found the end inside a run; it may come after the run itself ended the request."""
+        self.counters.num_committed = length - self.prompt_length
+        return [] if self.state is EdgeState.ENDED else self._end(Finish(FinishReason.STOP), Close)
+
+    def _fail(self, error: EdgedraftError) -> list[EdgeCommand]:
+        return self._end(Fail(error), Close)
+
+    def _end(self, last: Finish | Fail, goodbye: type[Close] | type[Cancel]) -> list[EdgeCommand]:
+        """Invariant 5: a request ends once. The cloud is told where there is a link."""
+        told = self.state in CONNECTED
+        self.state = EdgeState.ENDED
+        self.counters.num_discarded += len(self.tail)
+        farewell = [SendToCloud(goodbye(channel=self.channel, incarnation=self.incarnation))] if told else []
+        return [*farewell, SetTimer(None), last]
+
+
+_NEXT_TOKEN_KINDS = {
+    CommitKind.ACCEPTED_ONLY: TokenKind.ACCEPTED,
+    CommitKind.RECOVERED: TokenKind.RECOVERED,
+    CommitKind.BONUS: TokenKind.BONUS,
+    CommitKind.OWN: TokenKind.OWN,
+}
+
+
+def _kinds(message: Commit) -> list[TokenKind]:
+    num_next = len(message.token_ids) - message.num_accepted
+    return [TokenKind.ACCEPTED] * message.num_accepted + [_NEXT_TOKEN_KINDS[message.kind]] * num_next
+
+
+def _distributions(tokens: Sequence[DraftToken]) -> list[DraftDistribution] | None:
+    found = [token.distribution for token in tokens if token.distribution is not None]
+    assert len(found) == len(tokens), "rule ratio: each draft token carries what it was sampled from"
+    return found or None

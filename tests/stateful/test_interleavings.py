@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from edgedraft.core.cloud_session import CloudSession
 from edgedraft.core.edge_session import EdgeSession
 from edgedraft.core.events import EdgeCommand
+from edgedraft.core.pending_tail import PendingTail
 from edgedraft.core.strategy import Strategy, UploadImmediately, UploadWhole, cloud_only, vanilla
 from edgedraft.core.triggers import FixedLength
 from edgedraft.protocol.messages import Commit, Resume
@@ -107,11 +108,17 @@ class NoForcedAsk(EdgeSession):
         return []
 
 
+class EpochsLiveOn(PendingTail):
+    def is_dead(self, epoch: int) -> bool:
+        return False
+
+
 class NoDeadEpoch(CloudSession):
     """Rule 3: a mismatch clears the pending tail, but its epoch lives on."""
 
-    def _is_dead(self, epoch: int) -> bool:
-        return False
+    def _reset_incarnation(self) -> None:
+        super()._reset_incarnation()
+        self.pending = EpochsLiveOn()
 
 
 class UploadGoesOnAfterResume(EdgeSession):

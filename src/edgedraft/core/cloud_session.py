@@ -1,16 +1,16 @@
 """The cloud's half of a session: it keeps the committed log, judges drafts against it and writes by itself.
 
-The cloud alone appends (owner *cloud*), so every id in the log is the target's choice whatever the edge sends, in
-whatever order. The rules cited as "rule n" are those of docs/protocol.md, "Progress".
+Where the cloud owns the log it alone appends, so every id in it is the target's choice whatever the edge sends, in
+whatever order. Where the edge owns it (captions, rule *rank*) the cloud judges what it is asked to and never adds.
+The rules cited as "rule n" are those of docs/protocol.md, "Progress".
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
+from edgedraft.core.cloud_settings import CloudCounters, CloudSessionSettings, CloudState, check_open
 from edgedraft.core.events import (
     EAGER,
     OWN,
@@ -30,15 +30,14 @@ from edgedraft.core.events import (
     SendToEdge,
     TargetFailed,
 )
+from edgedraft.core.pending_tail import PendingTail
 from edgedraft.core.sequence import common_prefix_length, cut_at_end
 from edgedraft.errors import (
-    ContextLengthError,
     EdgedraftError,
     GapError,
     InvalidRequestError,
     MalformedFrameError,
     SessionLostError,
-    UnsupportedError,
 )
 from edgedraft.protocol.codec import error_to_wire
 from edgedraft.protocol.fingerprint import committed_hash
@@ -57,41 +56,10 @@ from edgedraft.protocol.messages import (
     SessionFromCloud,
     Timings,
 )
-from edgedraft.types import Assist, DraftDistribution, Owner, Rule
+from edgedraft.types import Assist, Owner, Rule
 
 MAX_DRAFT_TOKENS_PER_PASS = 32
 """Bounds the rows of one pass (33 rows of 152,000 float32 logits are 20 MB)."""
-
-
-class CloudState(enum.Enum):
-    """Where a session stands; `CLOSED` is both before the first `Open` and after the end."""
-
-    CLOSED = "closed"
-    ASSEMBLING = "assembling"
-    PREFILLING = "prefilling"
-    LIVE = "live"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloudSessionSettings:
-    """What the target and the operator allow (`config.CloudConfig`). All lengths in tokens."""
-
-    num_ids: int
-    eos_ids: frozenset[int]
-    context_length: int
-    max_pending_tokens: int = 256
-    assist_lead_tokens: int = 8
-    cloud_only_lead_tokens: int = 64
-
-
-@dataclass(slots=True)
-class CloudCounters:
-    """Raw counts for /health and the tests; in tokens where not passes."""
-
-    num_dropped: int = 0
-    num_judged: int = 0
-    num_accepted: int = 0
-    num_passes: int = 0
 
 
 class CloudSession:
@@ -115,13 +83,9 @@ class CloudSession:
         self.prompt_length = 0
         self.max_length = 0
         self.stop_ids: frozenset[int] = frozenset()
-        self.epoch = 0
-        self.dead_epoch = -1
+        self.pending = PendingTail()
         self.has_drafted = False
         self.edge_length = 0
-        self.pending: list[int] = []
-        self.pending_distributions: list[DraftDistribution] = []
-        self.verify_at: int | None = None
         self.asked_s: float | None = None
         self.target_length = 0
         self._pass: RunPass | None = None
@@ -132,7 +96,9 @@ class CloudSession:
 
     @property
     def ended(self) -> bool:
-        """Whether the text is complete: a stop id was written or the budget is used up."""
+        """Whether the text is complete: a stop id was written or the budget is used up. Its owner decides."""
+        if self.edge_owns:
+            return False
         written = self.length > self.prompt_length
         return self.length >= self.max_length or (written and self.log[-1] in self.stop_ids)
 
@@ -199,7 +165,7 @@ class CloudSession:
         self.incarnation, self.attach = message.incarnation, message.attach
         self.connection, self.channel = connection, message.channel
         self.state = CloudState.ASSEMBLING
-        self._check_open(message)
+        check_open(message, self.settings.context_length)
         self._request = message
         self.prompt_length = message.num_prompt
         self.max_length = message.max_length
@@ -207,30 +173,6 @@ class CloudSession:
         self.stop_ids = own_stops | frozenset(message.stop_ids)
         self.log = []
         return commands + self._take_ids(message.token_ids)
-
-    def _check_open(self, message: Open) -> None:
-        limit = self.settings.context_length
-        num_held = message.num_prompt + message.num_committed
-        if message.num_prompt < 1:
-            raise InvalidRequestError("prompt is empty.", field="prompt", remedy="Give at least one token.")
-        if not num_held < message.max_length <= limit:
-            raise ContextLengthError(
-                f"max_length is {message.max_length} with {num_held} tokens held; legal: above that, at most {limit}.",
-                field="max_length",
-                remedy="Shorten the prompt or lower max_tokens.",
-            )
-        if message.rule is Rule.RATIO and (message.assist is not Assist.NONE or message.eager):
-            raise UnsupportedError(
-                "rule is 'ratio' together with assist or eager verification, which changes the distribution.",
-                field="rule",
-                remedy="Use rule 'match', or set assist to 'none' and eager to false.",
-            )
-        if message.owner is not Owner.CLOUD:
-            raise UnsupportedError("owner is 'edge'; this target serves sessions it owns.", field="owner")
-        if message.rule is Rule.RANK:
-            raise UnsupportedError("rule is 'rank', which needs owner 'edge'.", field="rule")
-        if message.fork_of:
-            raise UnsupportedError("fork_of names a session; this target does not share prefixes.", field="fork_of")
 
     def _on_open_ids(self, message: OpenIds) -> list[CloudCommand]:
         if self.state is not CloudState.ASSEMBLING or message.offset != self.length:
@@ -277,7 +219,7 @@ class CloudSession:
         if not self._holds(message):
             return self._end_with(SessionLostError("The cloud does not hold this text."), message.incarnation)
         self.edge_length = message.committed_length
-        self._clear_pending()
+        self.pending.clear()
         resumed = Resumed(
             channel=self.channel,
             incarnation=self.incarnation,
@@ -306,7 +248,7 @@ class CloudSession:
         self.connection = None
         if self.state is CloudState.ASSEMBLING:
             return self._close()
-        self._clear_pending()
+        self.pending.clear()
         return self._drop_pass()
 
     def _drop_pass(self) -> list[CloudCommand]:
@@ -319,19 +261,24 @@ class CloudSession:
         self._check_draft(message)
         self.has_drafted = True
         self.edge_length = max(self.edge_length, message.committed_length)
-        if message.epoch > self.epoch:
-            self._begin_epoch(message.epoch)
-        if message.epoch < self.epoch or self._is_dead(message.epoch):
-            self.counters.num_dropped += len(message.token_ids)
+        if message.epoch > self.pending.epoch:
+            self.pending.begin(message.epoch)
+            if self.edge_owns:
+                self._truncate(message.position)
+        if self.pending.is_current(message.epoch):
+            self.pending.take(message, self.log, self.settings.max_pending_tokens)
+            self._commit_unjudged()
         else:
-            self._take_draft(message)
-        if message.verify:
-            return self._on_verify(message, now_s)
-        return self._next_pass()
+            self.pending.num_dropped += len(message.token_ids)
+        return self._on_verify(message, now_s) if message.verify else self._next_pass()
 
     def _check_draft(self, message: Draft) -> None:
-        if message.judged is not None:
+        if message.judged is not None and not self.edge_owns:
             raise InvalidRequestError("judged is set, but the cloud owns this log.", field="judged")
+        if message.judged and max(message.judged) >= len(message.token_ids):
+            raise InvalidRequestError(
+                f"judged holds offset {max(message.judged)} of {len(message.token_ids)} ids.", field="judged"
+            )
         if message.position < self.prompt_length:
             raise MalformedFrameError(f"Draft.position is {message.position}, inside the prompt.")
         num_distributions = len(message.distributions or ())
@@ -343,54 +290,43 @@ class CloudSession:
             )
         self._check_ids(message.token_ids)
 
-    def _begin_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-        self._clear_pending()
-
-    def _is_dead(self, epoch: int) -> bool:
-        """Rule 3: after a mismatch nothing of that epoch can be right."""
-        return epoch <= self.dead_epoch
-
-    def _kill_epoch(self) -> None:
-        self.dead_epoch = self.epoch
-        self._clear_pending()
-
-    def _clear_pending(self) -> None:
-        self.counters.num_dropped += len(self.pending)
-        self.pending = []
-        self.pending_distributions = []
-        self.verify_at = None
-
-    def _take_draft(self, message: Draft) -> None:
-        """Use the part of a draft that goes past what is held; anything unequal kills its epoch."""
-        held_end = self.length + len(self.pending)
-        if message.position > held_end:
-            raise GapError(f"Draft.position is {message.position}; expected {held_end}.", expected=held_end)
-        held = self.log[message.position :] + self.pending[max(0, message.position - self.length) :]
-        overlap = common_prefix_length(held, message.token_ids)
-        if overlap < min(len(held), len(message.token_ids)):
-            self.counters.num_dropped += len(message.token_ids) - overlap
-            self._kill_epoch()
-            return
-        self.pending.extend(message.token_ids[overlap:])
-        self.pending_distributions.extend((message.distributions or [])[overlap:])
-        if len(self.pending) > self.settings.max_pending_tokens:
-            raise InvalidRequestError(
-                f"token_ids would make {len(self.pending)} unjudged ids; the limit is "
-                f"{self.settings.max_pending_tokens}.",
-                field="token_ids",
-                remedy="Ask for a verdict earlier.",
-            )
-
     def _on_verify(self, message: Draft, now_s: float) -> list[CloudCommand]:
         """Rule 1: every `verify` is answered, by an empty commit where nothing is left to judge."""
         flagged = message.position + len(message.token_ids)
-        passed = self.length > flagged or self.ended
-        if passed or message.epoch < self.epoch or self._is_dead(message.epoch):
+        if not self.pending.is_current(message.epoch) or self.ended or self._is_past(flagged):
             return [*self._commit(self.length, [], CommitKind.ACCEPTED_ONLY), *self._next_pass()]
-        self.verify_at = flagged
+        self.pending.verify_at = flagged
         self.asked_s = now_s
         return self._next_pass()
+
+    def _is_past(self, flagged: int) -> bool:
+        """Whether the log settles a verdict asked for at `flagged`; rule *rank* gives no next token."""
+        return self.length > flagged or (self.edge_owns and self.length == flagged)
+
+    # -- logs that the edge owns -----------------------------------------------------------------------------------
+
+    @property
+    def edge_owns(self) -> bool:
+        return self._opened_with.owner is Owner.EDGE
+
+    def _truncate(self, length: int) -> None:
+        """A newer epoch of an edge-owned log takes back what came after its position."""
+        if length > self.length:
+            raise GapError(f"Draft.position is {length}; expected {self.length}.", expected=self.length)
+        if length < self.length and length == self.prompt_length:
+            raise SessionLostError("The prompt's last row is gone.", remedy="Open the session again.")
+        del self.log[length:]
+        self.target_length = min(self.target_length, self.length - 1)
+
+    def _commit_unjudged(self) -> None:
+        """Ids before the first judged one need no verdict: the edge has committed them itself."""
+        judged = self.pending.judged
+        if not self.edge_owns or judged is None or self._pass is not None:
+            return
+        ends = [position for position in judged if position >= self.length]
+        count = min(ends, default=self.length + len(self.pending)) - self.length
+        self.log.extend(self.pending.ids[:count])
+        self.pending.drop_first(count)
 
     # -- passes ----------------------------------------------------------------------------------------------------
 
@@ -401,14 +337,14 @@ class CloudSession:
         priority = self._priority()
         if priority is None:
             return []
-        draft_ids = () if priority is OWN else self.pending[:MAX_DRAFT_TOKENS_PER_PASS]
+        draft_ids = () if priority is OWN else self.pending.ids[:MAX_DRAFT_TOKENS_PER_PASS]
         return [self._start_pass(priority, draft_ids)]
 
     def _priority(self) -> Priority | None:
-        if self.verify_at is not None:
+        if self.pending.verify_at is not None:
             return REQUESTED
         request = self._opened_with
-        if self.pending:
+        if self.pending.ids:
             return EAGER if request.eager else None
         return OWN if self._may_write_on(request.assist) else None
 
@@ -418,7 +354,7 @@ class CloudSession:
         lead = settings.assist_lead_tokens if self.has_drafted else settings.cloud_only_lead_tokens
         if self.length - self.edge_length >= lead:
             return False
-        in_bubble = assist is Assist.BUBBLE and self._is_dead(self.epoch)
+        in_bubble = assist is Assist.BUBBLE and self.pending.is_dead(self.pending.epoch)
         return assist is Assist.ALWAYS or in_bubble
 
     def _start_pass(self, priority: Priority, draft_ids: Sequence[int]) -> RunPass:
@@ -437,9 +373,15 @@ class CloudSession:
             sampling=request.sampling,
             prompt_ids=self.log[: self.prompt_length] if history else (),
             output_ids=self.log[self.prompt_length :] if history else (),
-            distributions=tuple(self.pending_distributions[: len(draft_ids)]),
+            distributions=tuple(self.pending.distributions[: len(draft_ids)]),
+            judged=self._judged_offsets(len(draft_ids)),
         )
         return self._pass
+
+    def _judged_offsets(self, num_draft_tokens: int) -> tuple[int, ...] | None:
+        if self.pending.judged is None:
+            return None
+        return tuple(offset for offset in range(num_draft_tokens) if self.length + offset in self.pending.judged)
 
     def _on_pass_done(self, event: PassDone, now_s: float) -> list[CloudCommand]:
         done = self._pass
@@ -449,7 +391,6 @@ class CloudSession:
         accepted = list(done.draft_ids[: event.num_accepted])
         verdict = accepted if event.next_id is None else [*accepted, event.next_id]
         token_ids, _ = cut_at_end(verdict, length=self.length, max_length=self.max_length, stop_ids=self.stop_ids)
-        cut = len(token_ids) < len(verdict)
         position = self.length
         self.log.extend(token_ids)
         # The last id has not been through the target yet, so that every later pass has a row to choose from.
@@ -460,7 +401,7 @@ class CloudSession:
         commands = self._commit(
             position,
             token_ids,
-            CommitKind.ACCEPTED_ONLY if cut else event.kind,
+            CommitKind.ACCEPTED_ONLY if len(token_ids) < len(verdict) else event.kind,
             num_judged=len(done.draft_ids),
             num_accepted=min(event.num_accepted, len(token_ids)),
             logprobs=event.logprobs,
@@ -471,14 +412,15 @@ class CloudSession:
 
     def _reconcile_pending(self, token_ids: Sequence[int]) -> None:
         """Keep the pending ids that the new text confirms; an unequal one kills the epoch (rule 3)."""
-        equal = common_prefix_length(self.pending, token_ids)
-        if equal < min(len(self.pending), len(token_ids)) or self.ended:
-            self._kill_epoch()
+        pending = self.pending
+        equal = common_prefix_length(pending.ids, token_ids)
+        if equal < min(len(pending), len(token_ids)) or self.ended:
+            pending.kill()
             return
-        del self.pending[:equal]
-        del self.pending_distributions[:equal]
-        if self.verify_at is not None and self.length > self.verify_at:
-            self.verify_at = None
+        pending.drop_first(equal)
+        if pending.verify_at is not None and self._is_past(pending.verify_at):
+            pending.verify_at = None
+        self._commit_unjudged()
 
     def _timings(self, event: PassDone, now_s: float) -> Timings | None:
         if not self._opened_with.timings:
@@ -508,7 +450,7 @@ class CloudSession:
             Commit(
                 channel=self.channel,
                 incarnation=self.incarnation,
-                epoch=self.epoch,
+                epoch=self.pending.epoch,
                 position=position,
                 token_ids=list(token_ids),
                 kind=kind,
@@ -527,7 +469,7 @@ class CloudSession:
 
     def _close(self) -> list[CloudCommand]:
         self.state = CloudState.CLOSED
-        self._clear_pending()
+        self.pending.clear()
         return [*self._drop_pass(), CloseTarget()]
 
 

@@ -7,13 +7,13 @@ timer, finish. The rules cited as "rule n" are those of docs/protocol.md, "Progr
 from __future__ import annotations
 
 import dataclasses
-import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
 from edgedraft.core.draft_tail import DraftTail
+from edgedraft.core.edge_messages import drafted, opening, resuming, token_kinds
 from edgedraft.core.edge_rounds import RoundClock
+from edgedraft.core.edge_settings import CONNECTED, EdgeSessionSettings, EdgeState
 from edgedraft.core.events import (
     CancelRequested,
     DraftUnavailable,
@@ -35,36 +35,25 @@ from edgedraft.core.events import (
     Uploaded,
 )
 from edgedraft.core.sequence import cut_at_end
-from edgedraft.core.strategy import Strategy
 from edgedraft.errors import BackendError, EdgedraftError, LinkLostError, ProtocolError, SessionLostError
 from edgedraft.metrics.records import Counters, RoundRecord
-from edgedraft.protocol.codec import error_from_wire, split_ids
-from edgedraft.protocol.fingerprint import committed_hash
+from edgedraft.protocol.codec import error_from_wire
 from edgedraft.protocol.messages import (
     Ack,
     Cancel,
     Close,
     Commit,
-    CommitKind,
-    Draft,
     Error,
-    Open,
     Opened,
-    OpenIds,
-    Resume,
     Resumed,
     SessionFromCloud,
 )
 from edgedraft.types import (
     Assist,
     CommittedToken,
-    DraftDistribution,
-    DraftToken,
     FinishReason,
     OnLinkLoss,
-    Owner,
     Rule,
-    SamplingParams,
     TokenKind,
 )
 
@@ -74,43 +63,6 @@ MAX_REOPENS_WITHOUT_PROGRESS = 20
 MAX_RETRIES_WHEN_SATURATED = 60
 MAX_SILENCE_S = 30.0
 MAX_EPOCH = 2**32 - 1
-
-
-class EdgeState(enum.Enum):
-    """Where a request stands. `DOWN`: no link. `LOCAL`: goes on without the cloud. `ENDED`: nothing follows."""
-
-    NEW = "new"
-    DOWN = "down"
-    OPENING = "opening"
-    RESUMING = "resuming"
-    LIVE = "live"
-    LOCAL = "local"
-    ENDED = "ended"
-
-
-CONNECTED = frozenset({EdgeState.OPENING, EdgeState.RESUMING, EdgeState.LIVE})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EdgeSessionSettings:
-    """One request. `stop_ids` end the text beside the target's `eos_ids`; lengths in tokens, times in seconds.
-
-    `draft_context_length`: None where the draft has no bound or there is no draft. `max_pending_tokens`: the cloud's
-    limit on unjudged ids. `silence_s`: the least silence after which the session is resumed (rule 6).
-    """
-
-    session_id: bytes
-    prompt_ids: Sequence[int]
-    max_tokens: int
-    sampling: SamplingParams
-    strategy: Strategy
-    eos_ids: frozenset[int]
-    stop_ids: frozenset[int] = frozenset()
-    ignore_eos: bool = False
-    on_link_loss: OnLinkLoss = OnLinkLoss.WAIT
-    draft_context_length: int | None = None
-    max_pending_tokens: int = 256
-    silence_s: float = 2.0
 
 
 class EdgeSession:
@@ -238,49 +190,15 @@ class EdgeSession:
         self.attach += 1
         self.epoch = 0
         self._forget_uploads()
-        first, *more = split_ids(self.log)
-        opening = Open(
-            channel=self.channel,
-            session_id=self.settings.session_id,
-            incarnation=self.incarnation,
-            attach=self.attach,
-            owner=Owner.CLOUD,
-            num_prompt=self.prompt_length,
-            num_committed=self.length - self.prompt_length,
-            max_length=self.max_length,
-            stop_ids=sorted(self.settings.stop_ids),
-            ignore_eos=self.settings.ignore_eos,
-            sampling=self.settings.sampling,
-            rule=self.strategy.rule,
-            rank=self.strategy.rank,
-            assist=self.strategy.assist,
-            eager=self.strategy.eager,
-            timings=True,
-            fork_of=b"",
-            token_ids=first,
-        )
-        commands: list[EdgeCommand] = [SendToCloud(opening)]
-        offset = len(first)
-        for piece in more:
-            ids = OpenIds(channel=self.channel, incarnation=self.incarnation, offset=offset, token_ids=piece)
-            commands.append(SendToCloud(ids))
-            offset += len(piece)
-        return commands
+        messages = opening(self, self.strategy)
+        return [SendToCloud(message) for message in messages]
 
     def _resume(self) -> list[EdgeCommand]:
         self.state = EdgeState.RESUMING
         self.attach += 1
         self.counters.num_resumes += 1
         self._forget_uploads()
-        resume = Resume(
-            channel=self.channel,
-            session_id=self.settings.session_id,
-            incarnation=self.incarnation,
-            attach=self.attach,
-            committed_length=self.length,
-            committed_hash=committed_hash(self.log),
-        )
-        return [SendToCloud(resume)]
+        return [SendToCloud(resuming(self))]
 
     def _forget_uploads(self) -> None:
         """Rule 4: what travelled may be lost: ids start at the committed length again, a verdict is asked for anew."""
@@ -349,7 +267,7 @@ class EdgeSession:
         self._num_tries = 0
         self._count(message, now_s)
         self._reconcile(new_ids, message.position + message.num_judged)
-        return self._append(list(zip(new_ids, _kinds(message)[known:], strict=True)))
+        return self._append(list(zip(new_ids, token_kinds(message)[known:], strict=True)))
 
     def _count(self, message: Commit, now_s: float) -> None:
         self.counters.num_judged += message.num_judged
@@ -477,18 +395,7 @@ class EdgeSession:
         return command
 
     def _send_draft(self, num_ids: int, *, verify: bool) -> SendToCloud:
-        first = self.tail.num_sent
-        sent = self.tail.tokens[first : first + num_ids]
-        draft = Draft(
-            channel=self.channel,
-            incarnation=self.incarnation,
-            epoch=self.epoch,
-            position=self.length + first,
-            token_ids=[token.token_id for token in sent],
-            verify=verify,
-            committed_length=self.length,
-            distributions=_distributions(sent) if self.strategy.rule is Rule.RATIO else None,
-        )
+        draft = drafted(self, num_ids, verify=verify)
         self.tail.num_sent += num_ids
         self.counters.tokens_up += num_ids
         return SendToCloud(draft, asks=verify)
@@ -533,22 +440,3 @@ class EdgeSession:
         self.counters.num_discarded += len(self.tail)
         farewell = [SendToCloud(goodbye(channel=self.channel, incarnation=self.incarnation))] if told else []
         return [*farewell, SetTimer(None), last]
-
-
-_NEXT_TOKEN_KINDS = {
-    CommitKind.ACCEPTED_ONLY: TokenKind.ACCEPTED,
-    CommitKind.RECOVERED: TokenKind.RECOVERED,
-    CommitKind.BONUS: TokenKind.BONUS,
-    CommitKind.OWN: TokenKind.OWN,
-}
-
-
-def _kinds(message: Commit) -> list[TokenKind]:
-    num_next = len(message.token_ids) - message.num_accepted
-    return [TokenKind.ACCEPTED] * message.num_accepted + [_NEXT_TOKEN_KINDS[message.kind]] * num_next
-
-
-def _distributions(tokens: Sequence[DraftToken]) -> list[DraftDistribution] | None:
-    found = [token.distribution for token in tokens if token.distribution is not None]
-    assert len(found) == len(tokens), "rule ratio: each draft token carries what it was sampled from"
-    return found or None

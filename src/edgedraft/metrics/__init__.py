@@ -1,0 +1,1 @@
+"""Raw records, and the figures derived from them."""

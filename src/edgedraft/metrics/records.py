@@ -33,7 +33,8 @@ class Counters:
 
     `num_drafted`: ids the draft model proposed. `num_judged`: of those, the ones a verdict was given for.
     `num_accepted`: of those, the ones kept, without the next token. `num_discarded`: drafted but rolled back or
-    overtaken without a verdict. `tokens_up`: draft ids that travelled, repeats included. `num_target_passes`: commits that carried ids.
+    overtaken without a verdict. `tokens_up`: draft ids that travelled, repeats included. `num_target_passes`: commits
+    that carried ids.
     """
 
     num_rounds: int = 0
@@ -54,7 +55,7 @@ class Counters:
 class RequestRecord:
     """Everything measured about one request. Times are `perf_counter` seconds from the request's start.
 
-    `first_token_s`: when the first committed token reached the caller; None where none did. `bytes_up` and `bytes_down`:
+    `first_token_s`: when the first committed token reached the caller; None where none did. `bytes_up`, `bytes_down`:
     WebSocket payloads and headers of this request's messages, without TLS and TCP.
     """
 

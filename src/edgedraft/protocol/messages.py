@@ -1,4 +1,4 @@
-"""What travels, and nothing else (PROTOCOL, version 1).
+"""What travels, and nothing else (docs/protocol.md, version 1).
 
 Every message is a MessagePack array whose first element is its integer tag; the fields follow in the order below.
 Fields are never reordered or removed within a version: the golden vectors of `tests/golden` hold the bytes.
@@ -224,12 +224,16 @@ class Close(Message, frozen=True, tag=12):
 
 
 class Opened(Message, frozen=True, tag=13):
+    """All ids of the `Open` are here: `committed_length` tokens, prompt included."""
+
     channel: UInt32
     incarnation: UInt32
     committed_length: Length
 
 
 class Resumed(Message, frozen=True, tag=14):
+    """The text is the same up to the edge's length; the cloud's own length is `committed_length`."""
+
     channel: UInt32
     incarnation: UInt32
     attach: UInt32

@@ -13,8 +13,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from edgedraft.core.cloud_session import CloudSession, CloudSessionSettings, CloudState
-from edgedraft.core.edge_session import EdgeSession, EdgeSessionSettings, EdgeState
+from edgedraft.core.cloud_session import CloudSession
+from edgedraft.core.cloud_settings import CloudSessionSettings, CloudState
+from edgedraft.core.edge_session import EdgeSession
+from edgedraft.core.edge_settings import EdgeSessionSettings, EdgeState
 from edgedraft.core.events import (
     OWN,
     CancelPass,
@@ -46,7 +48,16 @@ from edgedraft.core.events import (
 )
 from edgedraft.core.strategy import Strategy
 from edgedraft.protocol.codec import decode_from_cloud, decode_from_edge, encode
-from edgedraft.protocol.messages import Commit, CommitKind, Draft, Error, Resume, SessionFromCloud, SessionFromEdge
+from edgedraft.protocol.messages import (
+    Commit,
+    CommitKind,
+    Draft,
+    Error,
+    Open,
+    Resume,
+    SessionFromCloud,
+    SessionFromEdge,
+)
 from edgedraft.types import DraftToken, FinishReason, SamplingParams
 
 NUM_IDS = 6
@@ -152,6 +163,7 @@ class World:
         self.ending: Finish | Fail | None = None
         self.judged: set[tuple[int, int, int]] = set()
         self.unanswered = 0
+        self.flagged_epoch = 0
 
     def _new_cloud(self) -> CloudSession:
         settings = CloudSessionSettings(
@@ -208,7 +220,7 @@ class World:
         return (
             f"edge {edge.state.value} length {edge.length} tail {len(edge.tail)} asked_at {edge.asked_at} "
             f"epoch {edge.epoch}; cloud {cloud.state.value} length {cloud.length} pending {len(cloud.pending)} "
-            f"verify_at {cloud.verify_at} dead {cloud.dead_epoch}"
+            f"verify_at {cloud.pending.verify_at} dead {cloud.pending.dead_epoch}"
         )
 
     def _check_end(self) -> list[int]:
@@ -247,7 +259,7 @@ class World:
         lost, self.link = self.connection, None
         self.unanswered = 0
         self._to_cloud(ConnectionLost(lost))
-        if self.cloud.pending or any(isinstance(job, RunPass) for job in list(self.target_jobs)[1:]):
+        if self.cloud.pending.ids or any(isinstance(job, RunPass) for job in list(self.target_jobs)[1:]):
             raise WrongError("rule 7: queued work outlived its connection")
         self._to_edge(LinkDown())
 
@@ -275,8 +287,16 @@ class World:
         message = decode_from_edge(self.link.up.popleft())
         if not isinstance(message, SessionFromEdge):
             raise WrongError(f"{message} is not a session message")
-        self.unanswered += isinstance(message, Draft) and message.verify and self.cloud.state is CloudState.LIVE
+        self._await_verdict(message)
         self._to_cloud(EdgeMessage(message, self.connection))
+
+    def _await_verdict(self, message: SessionFromEdge) -> None:
+        """A verify is owed an answer until the edge itself ends the wait by a newer epoch or a resume."""
+        if isinstance(message, Open | Resume) or (isinstance(message, Draft) and message.epoch > self.flagged_epoch):
+            self.unanswered = 0
+        if isinstance(message, Draft) and message.verify and self.cloud.state is CloudState.LIVE:
+            self.unanswered += 1
+            self.flagged_epoch = message.epoch
 
     def _deliver_down(self) -> None:
         if self.link is None:
@@ -348,7 +368,7 @@ class World:
             raise StuckError("rule 1: a verify was not answered")
 
     def _verdict_is_due(self) -> bool:
-        return self.cloud.verify_at is not None or self.cloud.state is not CloudState.LIVE
+        return self.cloud.pending.verify_at is not None or self.cloud.state is not CloudState.LIVE
 
     def _obey_cloud(self, command: CloudCommand) -> None:
         match command:
@@ -363,9 +383,9 @@ class World:
                 self._check_lead(command)
                 self.target_jobs.append(command)
             case CancelPass(pass_id=pass_id):
-                begun, *queued = list(self.target_jobs) or [None]
+                begun, queued = list(self.target_jobs)[:1], list(self.target_jobs)[1:]
                 kept = [job for job in queued if not (isinstance(job, RunPass) and job.pass_id == pass_id)]
-                self.target_jobs = deque(job for job in [begun, *kept] if job is not None)
+                self.target_jobs = deque([*begun, *kept])
             case CloseTarget():
                 self.target_jobs.clear()
                 self.cloud = self._new_cloud()
@@ -388,7 +408,7 @@ class World:
             accepted += 1
         kind = CommitKind.RECOVERED if accepted < len(job.draft_ids) else CommitKind.BONUS
         before = self.cloud.length
-        epoch = self.cloud.epoch
+        epoch = self.cloud.pending.epoch
         self._to_cloud(PassDone(job.pass_id, accepted, target_choice(context), kind, 0.0, 0.0))
         if self.cloud.length > before:
             self._check_pass(job, epoch)

@@ -1,0 +1,65 @@
+"""What a cloud session allows, the states it goes through, and what it refuses to open."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from edgedraft.errors import ContextLengthError, InvalidRequestError, UnsupportedError
+from edgedraft.protocol.messages import Open
+from edgedraft.types import Assist, Owner, Rule
+
+
+class CloudState(enum.Enum):
+    """Where a session stands; `CLOSED` is both before the first `Open` and after the end."""
+
+    CLOSED = "closed"
+    ASSEMBLING = "assembling"
+    PREFILLING = "prefilling"
+    LIVE = "live"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudSessionSettings:
+    """What the target and the operator allow (`config.CloudConfig`). All lengths in tokens."""
+
+    num_ids: int
+    eos_ids: frozenset[int]
+    context_length: int
+    max_pending_tokens: int = 256
+    assist_lead_tokens: int = 8
+    cloud_only_lead_tokens: int = 64
+
+
+@dataclass(slots=True)
+class CloudCounters:
+    """Raw counts for /health and the tests; in tokens where not passes."""
+
+    num_judged: int = 0
+    num_accepted: int = 0
+    num_passes: int = 0
+
+
+def check_open(message: Open, context_length: int) -> None:
+    """Refuse what this target cannot serve, naming the field. Raises `InvalidRequestError` or a child."""
+    if message.num_prompt < 1:
+        raise InvalidRequestError("prompt is empty.", field="prompt", remedy="Give at least one token.")
+    num_held, max_length = message.num_prompt + message.num_committed, message.max_length
+    if not num_held < max_length <= context_length:
+        raise ContextLengthError(
+            f"max_length is {max_length} with {num_held} tokens held; legal: above that, at most {context_length}.",
+            field="max_length",
+            remedy="Shorten the prompt or lower max_tokens.",
+        )
+    if message.rule is Rule.RATIO and (message.assist is not Assist.NONE or message.eager):
+        raise UnsupportedError(
+            "rule is 'ratio' together with assist or eager verification, which changes the distribution.",
+            field="rule",
+            remedy="Use rule 'match', or set assist to 'none' and eager to false.",
+        )
+    if message.owner is Owner.EDGE and (message.assist is not Assist.NONE or message.eager):
+        raise UnsupportedError("owner is 'edge', so the target may not write by itself.", field="assist")
+    if message.rule is Rule.RANK and message.owner is not Owner.EDGE:
+        raise UnsupportedError("rule is 'rank', which needs owner 'edge'.", field="rule")
+    if message.fork_of:
+        raise UnsupportedError("fork_of names a session; this target does not share prefixes.", field="fork_of")

@@ -1,0 +1,83 @@
+"""The cloud's copy of an edge's tail: draft ids after the log that no verdict has been given for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgedraft.core.sequence import common_prefix_length
+from edgedraft.errors import GapError, InvalidRequestError
+from edgedraft.protocol.messages import Draft
+from edgedraft.types import DraftDistribution
+
+
+class PendingTail:
+    """Draft ids of the present `epoch`, from the log's end on.
+
+    `judged`: positions up for judgement (owner *edge*; None: all). `verify_at`: the flagged position, where a verdict
+    is asked for. `dead_epoch`: the newest epoch that a mismatch has killed (rule 3). `num_dropped`: ids thrown away.
+    """
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.distributions: list[DraftDistribution] = []
+        self.judged: set[int] | None = None
+        self.verify_at: int | None = None
+        self.epoch = 0
+        self.dead_epoch = -1
+        self.num_dropped = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def is_dead(self, epoch: int) -> bool:
+        """Rule 3: after a mismatch nothing of that epoch can be right."""
+        return epoch <= self.dead_epoch
+
+    def is_current(self, epoch: int) -> bool:
+        return epoch == self.epoch and not self.is_dead(epoch)
+
+    def begin(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.clear()
+
+    def kill(self) -> None:
+        self.dead_epoch = self.epoch
+        self.clear()
+
+    def clear(self) -> None:
+        self.num_dropped += len(self.ids)
+        self.ids = []
+        self.distributions = []
+        self.judged = None
+        self.verify_at = None
+
+    def take(self, message: Draft, log: Sequence[int], max_tokens: int) -> None:
+        """Use the part of a draft that goes past what is held; anything unequal kills its epoch.
+
+        Raises `GapError` where ids are missing in between, `InvalidRequestError` past `max_tokens` unjudged ids.
+        """
+        length = len(log)
+        held_end = length + len(self.ids)
+        if message.position > held_end:
+            raise GapError(f"Draft.position is {message.position}; expected {held_end}.", expected=held_end)
+        held = [*log[message.position :], *self.ids[max(0, message.position - length) :]]
+        overlap = common_prefix_length(held, message.token_ids)
+        if overlap < min(len(held), len(message.token_ids)):
+            self.num_dropped += len(message.token_ids) - overlap
+            self.kill()
+            return
+        self.ids.extend(message.token_ids[overlap:])
+        self.distributions.extend((message.distributions or [])[overlap:])
+        if message.judged is not None:
+            self.judged = (self.judged or set()) | {message.position + offset for offset in message.judged}
+        if len(self.ids) > max_tokens:
+            raise InvalidRequestError(
+                f"token_ids would make {len(self.ids)} unjudged ids; the limit is {max_tokens}.",
+                field="token_ids",
+                remedy="Ask for a verdict earlier.",
+            )
+
+    def drop_first(self, count: int) -> None:
+        """The first `count` ids have become part of the log."""
+        del self.ids[:count]
+        del self.distributions[:count]

@@ -1,0 +1,219 @@
+"""The cloud's machine on its own: refusals, and logs that the edge owns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edgedraft.core.cloud_session import CloudSession
+from edgedraft.core.cloud_settings import CloudSessionSettings, CloudState
+from edgedraft.core.events import CloseTarget, EdgeMessage, OpenTarget, PassDone, PrefillDone, RunPass, SendToEdge
+from edgedraft.protocol.messages import Commit, CommitKind, Draft, Error, Open, Opened, OpenIds, SessionFromCloud
+from edgedraft.types import Assist, Owner, Rule, SamplingParams
+
+SETTINGS = CloudSessionSettings(num_ids=100, eos_ids=frozenset({0}), context_length=50)
+
+
+def opening(**changes: Any) -> Open:
+    fields: dict[str, Any] = {
+        "channel": 3,
+        "session_id": b"s" * 16,
+        "incarnation": 1,
+        "attach": 1,
+        "owner": Owner.CLOUD,
+        "num_prompt": 2,
+        "num_committed": 0,
+        "max_length": 20,
+        "stop_ids": [],
+        "ignore_eos": False,
+        "sampling": SamplingParams(),
+        "rule": Rule.MATCH,
+        "rank": 1,
+        "assist": Assist.NONE,
+        "eager": False,
+        "timings": False,
+        "fork_of": b"",
+        "token_ids": [5, 6],
+    }
+    return Open(**{**fields, **changes})
+
+
+def draft(position: int, token_ids: list[int], **changes: Any) -> Draft:
+    fields: dict[str, Any] = {
+        "channel": 3,
+        "incarnation": 1,
+        "epoch": 0,
+        "position": position,
+        "token_ids": token_ids,
+        "verify": False,
+        "committed_length": position,
+    }
+    return Draft(**{**fields, **changes})
+
+
+class Session:
+    """A session with its worker's side played by hand."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.core = CloudSession(b"s" * 16, SETTINGS)
+        self.sent: list[SessionFromCloud] = []
+        self.jobs: list[Any] = []
+        self.tell(EdgeMessage(opening(**changes), 1))
+        if self.core.state is CloudState.PREFILLING:
+            self.tell(PrefillDone(1))
+
+    def tell(self, event: Any) -> None:
+        for command in self.core.handle(event, 0.0):
+            if isinstance(command, SendToEdge):
+                self.sent.append(command.message)
+            else:
+                self.jobs.append(command)
+
+    def draft(self, *args: Any, **changes: Any) -> None:
+        self.tell(EdgeMessage(draft(*args, **changes), 1))
+
+    def answer(self, num_accepted: int, next_id: int | None, kind: CommitKind) -> Commit:
+        job = self.jobs[-1]
+        assert isinstance(job, RunPass)
+        self.tell(PassDone(job.pass_id, num_accepted, next_id, kind, 0.0, 0.0))
+        commits = [message for message in self.sent if isinstance(message, Commit)]
+        return commits[-1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "named"),
+    [
+        ({"num_prompt": 0, "token_ids": []}, "invalid_request", "prompt"),
+        ({"max_length": 51}, "context_length", "max_length"),
+        ({"max_length": 2}, "context_length", "max_length"),
+        ({"rule": Rule.RATIO, "assist": Assist.BUBBLE}, "unsupported", "rule"),
+        ({"rule": Rule.RATIO, "eager": True}, "unsupported", "rule"),
+        ({"rule": Rule.RANK}, "unsupported", "rank"),
+        ({"owner": Owner.EDGE, "assist": Assist.ALWAYS}, "unsupported", "owner"),
+        ({"fork_of": b"x" * 16}, "unsupported", "fork_of"),
+        ({"token_ids": [5, 100]}, "invalid_request", "token_ids"),
+        ({"token_ids": [5, 6, 7]}, "malformed_frame", "Open"),
+    ],
+)
+def test_open_is_refused_with_the_field_named(changes: dict[str, Any], code: str, named: str) -> None:
+    session = Session(**changes)
+
+    (error,) = session.sent[-1:]
+
+    assert isinstance(error, Error)
+    assert (error.code, error.channel, named in error.message) == (code, 3, True)
+    assert session.core.state is CloudState.CLOSED
+    assert isinstance(session.jobs[-1], CloseTarget)
+
+
+def test_a_long_prompt_opens_when_its_last_piece_is_there() -> None:
+    session = Session(num_prompt=3, num_committed=1)
+    assert session.sent == session.jobs == []
+
+    session.tell(EdgeMessage(OpenIds(channel=3, incarnation=1, offset=2, token_ids=[7, 8]), 1))
+
+    assert session.sent == [Opened(channel=3, incarnation=1, committed_length=4)]
+    assert session.jobs == [OpenTarget(1, [5, 6, 7], [8])]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "named"),
+    [
+        ({"position": 1}, "malformed_frame", "position"),
+        ({"token_ids": [100]}, "invalid_request", "token_ids"),
+        ({"judged": [0]}, "invalid_request", "judged"),
+        ({"token_ids": [7] * 257}, "invalid_request", "token_ids"),
+    ],
+)
+def test_a_bad_draft_ends_its_session(changes: dict[str, Any], code: str, named: str) -> None:
+    session = Session()
+
+    session.draft(**{"position": 2, "token_ids": [7], **changes})
+
+    error = session.sent[-1]
+    assert isinstance(error, Error)
+    assert (error.code, named in error.message) == (code, True)
+    assert session.core.state is CloudState.CLOSED
+
+
+def test_a_gap_names_what_was_expected_and_keeps_the_session() -> None:
+    session = Session()
+
+    session.draft(4, [7])
+
+    error = session.sent[-1]
+    assert isinstance(error, Error)
+    assert (error.code, error.expected, error.retryable) == ("gap", 2, True)
+    assert session.core.state is CloudState.LIVE
+
+
+def test_a_session_ended_by_the_edge_is_freed_once() -> None:
+    session = Session()
+    session.draft(2, [7], verify=True)
+
+    session.tell(EdgeMessage(draft(2, [], incarnation=9), 1))  # another incarnation: dropped
+    assert session.core.state is CloudState.LIVE
+
+
+class TestEdgeOwned:
+    """Captioning: the edge commits by itself and asks for a verdict on some ids only."""
+
+    def open(self) -> Session:
+        return Session(owner=Owner.EDGE, rule=Rule.RANK, rank=3)
+
+    def test_ids_that_are_not_judged_are_committed_without_a_pass(self) -> None:
+        session = self.open()
+
+        session.draft(2, [7, 8, 9], judged=[])
+
+        assert session.core.log == [5, 6, 7, 8, 9]
+        assert session.jobs[1:] == []
+
+    def test_ids_behind_a_judged_one_wait_for_its_verdict(self) -> None:
+        session = self.open()
+
+        session.draft(2, [7, 8, 9], judged=[1], verify=True)
+
+        assert session.core.log == [5, 6, 7]
+        job = session.jobs[-1]
+        assert (job.position, job.draft_ids, job.judged, job.rule, job.rank) == (3, (8, 9), (0,), Rule.RANK, 3)
+
+    def test_full_acceptance_commits_the_block_without_a_next_token(self) -> None:
+        session = self.open()
+        session.draft(2, [7, 8, 9], judged=[1], verify=True)
+
+        commit = session.answer(2, None, CommitKind.ACCEPTED_ONLY)
+
+        assert (commit.position, commit.token_ids, commit.kind) == (3, [8, 9], CommitKind.ACCEPTED_ONLY)
+        assert session.core.log == [5, 6, 7, 8, 9]
+        assert session.core.pending.verify_at is None
+
+    def test_a_rejection_drops_the_rest_and_echoes_the_epoch(self) -> None:
+        session = self.open()
+        session.draft(2, [7, 8, 9], judged=[0, 2], verify=True, epoch=4)
+
+        commit = session.answer(0, 44, CommitKind.RECOVERED)
+
+        assert (commit.epoch, commit.position, commit.token_ids) == (4, 2, [44])
+        assert session.core.log == [5, 6, 44]
+        session.draft(3, [8], epoch=4, judged=[])
+        assert session.core.log == [5, 6, 44]
+
+    def test_a_newer_epoch_truncates_the_log_to_its_position(self) -> None:
+        session = self.open()
+        session.draft(2, [7, 8, 9], judged=[])
+
+        session.draft(3, [50], judged=[0], epoch=1, verify=True)
+
+        assert session.core.log == [5, 6, 7]
+        job = session.jobs[-1]
+        assert (job.length, job.committed_ids, job.position, job.draft_ids) == (2, [7], 3, (50,))
+
+    def test_the_target_never_writes_by_itself(self) -> None:
+        session = self.open()
+
+        session.draft(2, [7], judged=[0], verify=True)
+        session.answer(1, None, CommitKind.ACCEPTED_ONLY)
+
+        assert len([job for job in session.jobs if isinstance(job, RunPass)]) == 1

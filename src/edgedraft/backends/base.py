@@ -49,7 +49,8 @@ class DraftBackend(Protocol):
         """Logits of the next position: float32, shape (vocab_size,). Needs `length` >= 1; appends nothing.
 
         The array may be reused by the next call. A back end without probabilities (prompt lookup) gives a one-hot
-        row: 0 for its proposal, -inf elsewhere; and all -inf where it has no proposal.
+        row: 0 for its proposal, -inf elsewhere; and all -inf where it has no proposal. Opened without the size of the
+        vocabulary, its row may be narrower than that: ids from its end on count as -inf.
         """
 
     def close(self) -> None:
@@ -106,13 +107,17 @@ class TargetBackend(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendOptions:
-    """What an operator or user may set for any back end. `None` leaves the family's default."""
+    """What an operator or user may set for any back end. `None` leaves the family's default.
+
+    `num_ids`: the real vocabulary of the tokenizer in use, for a draft that has none of its own (prompt lookup).
+    """
 
     threads: int | None = None
     context_length: int | None = None
     max_sessions: int = 8
     deterministic: bool = False
     prefill_chunk_tokens: int = 128
+    num_ids: int | None = None
 
 
 class BackendFamily(Protocol):

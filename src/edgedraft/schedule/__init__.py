@@ -1,0 +1,1 @@
+"""Who shares a target pass, and when."""

@@ -134,7 +134,7 @@ class InsecureBindError(EdgedraftError):
 
 
 class ProtocolError(EdgedraftError):
-    """The peer broke the rules of PROTOCOL."""
+    """The peer broke a rule of the protocol."""
 
     code = "protocol"
     http_status = 400

@@ -20,7 +20,7 @@ SESSION_ID_BYTES = 16
 
 
 class Rule(enum.StrEnum):
-    """How a draft token is judged (DESIGN §3)."""
+    """How a draft token is judged."""
 
     MATCH = "match"
     RATIO = "ratio"
@@ -43,7 +43,7 @@ class Owner(enum.StrEnum):
 
 
 class Exactness(enum.StrEnum):
-    """What "exact" means for an answer (PROTOCOL, "What exact means")."""
+    """What "exact" means for an answer (docs/exactness.md)."""
 
     BITWISE = "bitwise"
     UP_TO_NUMERICS = "up_to_numerics"

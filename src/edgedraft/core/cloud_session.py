@@ -475,7 +475,7 @@ class CloudSession:
 
 
 def _as_session_error(error: EdgedraftError) -> EdgedraftError:
-    """Rule 6: what fails in the model is a lost session to the edge; what the request did wrong, and a target without room, stay as they are."""
+    """Rule 6: what fails in the model is a lost session; a bad request and a full target stay what they are."""
     if isinstance(error, InvalidRequestError | SaturatedError):
         return error
     return SessionLostError(f"The target gave up this session: {type(error).__name__}.")

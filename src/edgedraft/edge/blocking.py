@@ -1,0 +1,177 @@
+"""The blocking client: the asynchronous one on an event loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from edgedraft.backends.base import BackendOptions, DraftBackend, Tokenizer
+from edgedraft.config import EdgeConfig
+from edgedraft.edge.answer import Answer, Piece
+from edgedraft.edge.client import DEFAULT_DRAFT, AnswerStream, AsyncEdgeClient
+from edgedraft.edge.request import RequestOptions
+from edgedraft.errors import EdgedraftError
+from edgedraft.protocol.messages import Welcome
+
+_T = TypeVar("_T")
+
+
+class BlockingAnswerStream:
+    """Pieces of an answer as a plain iterator. Ending the loop early cancels the request.
+
+    for piece in (stream := client.stream("Why is the sky blue?")):
+        print(piece.text, end="")
+    print(stream.answer.finish_reason)
+    """
+
+    def __init__(self, client: EdgeClient, stream: AnswerStream) -> None:
+        self._client = client
+        self._stream = stream
+        self._entered = False
+
+    def __iter__(self) -> Iterator[Piece]:
+        if self._entered:
+            yield from self._pieces()
+        else:
+            with self:
+                yield from self._pieces()
+
+    def _pieces(self) -> Iterator[Piece]:
+        while (piece := self._client.run(_next_piece(self._stream))) is not None:
+            yield piece
+
+    def __enter__(self) -> Self:
+        self._entered = True
+        self._client.run(self._stream.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cancel()
+
+    def cancel(self) -> None:
+        """End the request now; the answer so far has finish reason 'cancelled'."""
+        self._client.run(_cancel(self._stream))
+
+    @property
+    def answer(self) -> Answer:
+        """The whole answer, once the iteration has ended."""
+        return self._stream.answer
+
+
+class EdgeClient:
+    """An edge for code without asyncio; arguments and requests as in `AsyncEdgeClient`.
+
+        with EdgeClient(draft="demo:draft") as client:
+            print(client.generate("Why is the sky blue?").text)
+
+    May be used from several threads at once. Ctrl-C while a request is waited for cancels the request.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        draft: str | DraftBackend | None = DEFAULT_DRAFT,
+        tokenizer: str | Tokenizer | None = None,
+        token: str | None = None,
+        tls_ca: Path | str | None = None,
+        config: EdgeConfig | None = None,
+        draft_options: BackendOptions | None = None,
+        chat_template: str | None = None,
+    ) -> None:
+        self._client = AsyncEdgeClient(
+            url,
+            draft=draft,
+            tokenizer=tokenizer,
+            token=token,
+            tls_ca=tls_ca,
+            config=config,
+            draft_options=draft_options,
+            chat_template=chat_template,
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def open(self) -> None:
+        """Load tokenizer and draft. Raises what the registry raises."""
+        if self._loop is not None:
+            return
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="edgedraft-edge", daemon=True)
+        self._thread.start()
+        try:
+            self.run(self._client.open())
+        except BaseException:
+            self._stop_loop()
+            raise
+
+    def close(self) -> None:
+        """Leave the cloud and free the models. Safe to repeat."""
+        if self._loop is None:
+            return
+        try:
+            self.run(self._client.close())
+        finally:
+            self._stop_loop()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def generate(self, prompt: str | None = None, **options: Unpack[RequestOptions]) -> Answer:
+        """Answer a prompt or `messages=`; see `AsyncEdgeClient.generate`."""
+        return self.run(self._client.generate(prompt, **options))
+
+    def stream(self, prompt: str | None = None, **options: Unpack[RequestOptions]) -> BlockingAnswerStream:
+        """The same, piece by piece; see `BlockingAnswerStream`. Checks the request at once."""
+        return BlockingAnswerStream(self, self._client.stream(prompt, **options))
+
+    def connect(self) -> Welcome:
+        """Reach the cloud and compare vocabularies; what the cloud says of itself."""
+        return self.run(self._client.connect())
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer in use, which is also the target's."""
+        return self._client.tokenizer
+
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine on the client's loop and wait. An interrupted wait cancels it."""
+        if self._loop is None:
+            work.close()
+            raise EdgedraftError("the client is not open.", remedy="Use: with EdgeClient(...) as client.")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _stop_loop(self) -> None:
+        loop, thread = self._loop, self._thread
+        self._loop = self._thread = None
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+
+
+async def _next_piece(stream: AnswerStream) -> Piece | None:
+    return await anext(stream, None)
+
+
+async def _cancel(stream: AnswerStream) -> None:
+    stream.cancel()

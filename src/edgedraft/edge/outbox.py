@@ -1,0 +1,83 @@
+"""What waits for the link: drafts and verdict requests before the pieces of long prompts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from edgedraft.protocol.codec import encode
+from edgedraft.protocol.messages import Cancel, Close, Features, FromEdge, Open, OpenIds
+
+_BULK = (Open, OpenIds, Features)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One encoded message. `sent` is called once the link has taken it."""
+
+    channel: int
+    payload: bytes
+    continues: bool
+    sent: Callable[[int], None]
+
+
+class Outbox:
+    """Two queues with one order per channel.
+
+    A message overtakes the bulk of other channels, never what its own channel queued before it. `Cancel` and `Close`
+    make the rest of their own channel's prompt pointless, so those pieces are dropped.
+    """
+
+    def __init__(self) -> None:
+        self._urgent: deque[Outgoing] = deque()
+        self._bulk: deque[Outgoing] = deque()
+        self._bulk_of: Counter[int] = Counter()
+        self._filled = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def put(self, channel: int, message: FromEdge, sent: Callable[[int], None]) -> None:
+        """Queue a message; `sent` is told the size of its payload in bytes.
+
+        Raises `FrameTooLargeError` where it is above the bound of a frame.
+        """
+        outgoing = Outgoing(channel, encode(message), isinstance(message, OpenIds | Features), sent)
+        if isinstance(message, Cancel | Close):
+            self._drop_pieces(channel)
+        if isinstance(message, _BULK) or self._bulk_of[channel]:
+            self._bulk.append(outgoing)
+            self._bulk_of[channel] += 1
+        else:
+            self._urgent.append(outgoing)
+        self._filled.set()
+        self._empty.clear()
+
+    @property
+    def empty(self) -> bool:
+        return not self._urgent and not self._bulk
+
+    async def take(self) -> Outgoing:
+        """The next message to send; waits for one."""
+        while True:
+            if self._urgent:
+                return self._urgent.popleft()
+            if self._bulk:
+                outgoing = self._bulk.popleft()
+                self._bulk_of[outgoing.channel] -= 1
+                return outgoing
+            self._filled.clear()
+            self._empty.set()
+            await self._filled.wait()
+
+    async def drained(self) -> None:
+        """Wait until everything has been taken and the taker asks for more."""
+        await self._empty.wait()
+
+    def _drop_pieces(self, channel: int) -> None:
+        if not self._bulk_of[channel]:
+            return
+        kept = deque(out for out in self._bulk if not (out.channel == channel and out.continues))
+        self._bulk_of[channel] -= len(self._bulk) - len(kept)
+        self._bulk = kept

@@ -102,10 +102,8 @@ class WaitNotEndedByLength(EdgeSession):
 class NoForcedAsk(EdgeSession):
     """Rule 2: no verdict is asked for at the cap, the budget or the end of sequence."""
 
-    def _upload(self, now_s: float) -> list[EdgeCommand]:
-        if self.tail.fired or self.asked_at is not None:
-            return super()._upload(now_s)
-        return []
+    def _upload(self, now_s: float, due: bool) -> list[EdgeCommand]:
+        return super()._upload(now_s, self.tail.fired)
 
 
 class EpochsLiveOn(PendingTail):

@@ -94,6 +94,8 @@ class EdgeSession:
         self._rtt_s = 0.0
         self._verify_s = 0.0
         self._open_again = False
+        self._timer_is_set = False
+        self._max_tail_tokens = min(settings.strategy.max_in_flight_tokens, settings.max_pending_tokens)
 
     @property
     def length(self) -> int:
@@ -347,8 +349,11 @@ class EdgeSession:
         if not self.tail.tokens and self.asked_at is None and self._draft_is_full(self.length):
             reason = f"the draft model's context of {self.settings.draft_context_length} tokens is full"
             return [*self._without_draft(reason), *self._acknowledge()]
-        commands = self._upload(now_s) if self.state is EdgeState.LIVE else []
-        if not self.tail.step_is_out and self._may_draft():
+        due = self.tail.fired or self._must_ask()
+        commands = self._upload(now_s, due) if self.state is EdgeState.LIVE else []
+        if due and commands:
+            due = self._must_ask()
+        if not self.tail.step_is_out and self._may_draft(due):
             commands.append(self.tail.next_step(self.log))
         return commands
 
@@ -362,10 +367,10 @@ class EdgeSession:
         limit = self.settings.draft_context_length
         return limit is not None and length >= limit
 
-    def _may_draft(self) -> bool:
+    def _may_draft(self, due: bool) -> bool:
         if self.state is EdgeState.LOCAL:
             return True
-        if self.tail.fired or self._must_ask():
+        if due:
             return False
         return self.asked_at is None or self.tail.num_ahead < self.strategy.draft_ahead_tokens
 
@@ -377,12 +382,13 @@ class EdgeSession:
             tail.no_proposal
             or (bool(tail.tokens) and tail.tokens[-1].token_id in self.stop_ids)
             or end >= self.max_length - 1
-            or len(tail) >= min(self.strategy.max_in_flight_tokens, self.settings.max_pending_tokens)
+            or len(tail) >= self._max_tail_tokens
             or self._draft_is_full(end)
         )
 
-    def _upload(self, now_s: float) -> list[EdgeCommand]:
-        if self.asked_at is None and (self.tail.fired or self._must_ask()):
+    def _upload(self, now_s: float, due: bool) -> list[EdgeCommand]:
+        """`due`: a verdict should be asked for now, unless one is out."""
+        if self.asked_at is None and due:
             return [self._ask(now_s)]
         num_ids = min(self.strategy.upload.num_to_send(self.tail.num_unsent), self.tail.num_unsent)
         return [self._send_draft(num_ids, verify=False)] if num_ids > 0 else []
@@ -405,8 +411,13 @@ class EdgeSession:
     def _timer(self, now_s: float) -> list[EdgeCommand]:
         if self.state is EdgeState.ENDED:
             return []
-        wait_s = max(self._silence_s, 3 * self._rtt_s + self._verify_s)
-        return [SetTimer(now_s + wait_s if self._awaits_cloud() else None)]
+        if self._awaits_cloud():
+            self._timer_is_set = True
+            return [SetTimer(now_s + max(self._silence_s, 3 * self._rtt_s + self._verify_s))]
+        if not self._timer_is_set:
+            return []
+        self._timer_is_set = False
+        return [SetTimer(None)]
 
     def _awaits_cloud(self) -> bool:
         if self.state in (EdgeState.OPENING, EdgeState.RESUMING):

@@ -35,6 +35,8 @@ _HASH_BYTES = 8
 _INCREMENT = 0x9E3779B97F4A7C15
 _FIRST_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND_FACTOR = np.uint64(0x94D049BB133111EB)
+_ID_FACTOR = np.uint64(_INCREMENT)
+_SHIFT_12, _SHIFT_27, _SHIFT_30, _SHIFT_31 = np.uint64(12), np.uint64(27), np.uint64(30), np.uint64(31)
 _MASK = 2**64 - 1
 
 _PLAIN_IDS = 4096
@@ -61,11 +63,12 @@ def keyed_uniform(seed: int, choice: int, position: int, purpose: bytes) -> floa
 
 def _mixed(key: int, ids: IdArray) -> HashArray:
     """`z` before the last step of the formula. That step leaves the highest 31 bits as they are."""
-    z = ids.view(np.uint64) * np.uint64(_INCREMENT)
+    z = ids.view(np.uint64) * _ID_FACTOR
     z += np.uint64((key + _INCREMENT) & _MASK)
-    z ^= z >> np.uint64(30)
+    shifted = z >> _SHIFT_30
+    z ^= shifted
     z *= _FIRST_FACTOR
-    z ^= z >> np.uint64(27)
+    z ^= np.right_shift(z, _SHIFT_27, out=shifted)
     z *= _SECOND_FACTOR
     return z
 
@@ -73,20 +76,24 @@ def _mixed(key: int, ids: IdArray) -> HashArray:
 def noise_hashes(key: int, ids: IdArray) -> HashArray:
     """`h` of the module's formula for each id: uint64, the shape of `ids` (int64, not negative)."""
     z = _mixed(key, ids)
-    z ^= z >> np.uint64(31)
+    z ^= z >> _SHIFT_31
     return z
 
 
 def gumbel_noise(key: int, ids: IdArray) -> Float64Array:
     """Standard Gumbel noise for each id: float64, the shape of `ids`, always finite (-3.6 to 36.8)."""
-    uniforms = (noise_hashes(key, ids) >> np.uint64(12)).astype(np.float64)
+    return np.negative(_negative_noise(key, ids))
+
+
+def _negative_noise(key: int, ids: IdArray) -> Float64Array:
+    hashes = noise_hashes(key, ids)
+    hashes >>= _SHIFT_12
+    uniforms = hashes.astype(np.float64)
     uniforms += 0.5
     uniforms *= 2.0**-52
     np.log(uniforms, out=uniforms)
     np.negative(uniforms, out=uniforms)
-    np.log(uniforms, out=uniforms)
-    np.negative(uniforms, out=uniforms)
-    return uniforms
+    return np.log(uniforms, out=uniforms)
 
 
 def noisy_argmax(values: Float32Array, top: float, temperature: float, ids: IdArray, key: int) -> int:
@@ -125,7 +132,9 @@ def scale(values: Float32Array, top: float, temperature: float) -> Float64Array:
 
 
 def _noisy(values: Float32Array, top: float, temperature: float, ids: IdArray, key: int) -> Float64Array:
-    return scale(values, top, temperature) + gumbel_noise(key, ids)
+    scores = scale(values, top, temperature)
+    scores -= _negative_noise(key, ids)
+    return scores
 
 
 def _sieved(

@@ -63,7 +63,7 @@ class EdgeConfig:
 
     `connect_timeout_s`: how long the first connection of a client may take before the cloud counts as not there.
     `reconnect_timeout_s`: how long a request waits for a lost link before it fails. `silence_s`: the least time
-    without an answer after which the session is resumed (PROTOCOL, rule 6).
+    without an answer after which the session is resumed (docs/protocol.md, rule 6).
     """
 
     url: str = DEFAULT_URL
@@ -89,12 +89,14 @@ class Environment:
     """What the environment says. Flags override it.
 
     `EDGEDRAFT_URL`, `EDGEDRAFT_TOKEN`, `EDGEDRAFT_CACHE` (models and other made files; default
-    `$XDG_CACHE_HOME/edgedraft` or `~/.cache/edgedraft`).
+    `$XDG_CACHE_HOME/edgedraft` or `~/.cache/edgedraft`), `EDGEDRAFT_DEBUG` (anything but empty or 0: print the
+    traceback of an unexpected error).
     """
 
     url: str | None
     token: str | None
     cache_dir: Path
+    debug: bool = False
 
 
 def read_environment() -> Environment:
@@ -104,4 +106,5 @@ def read_environment() -> Environment:
         url=os.environ.get("EDGEDRAFT_URL") or None,
         token=os.environ.get("EDGEDRAFT_TOKEN") or None,
         cache_dir=Path(cache) if cache else Path(base) / "edgedraft",
+        debug=os.environ.get("EDGEDRAFT_DEBUG", "") not in ("", "0"),
     )

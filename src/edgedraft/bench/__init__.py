@@ -1,0 +1,1 @@
+"""Measurements that anybody can run again, one command per table."""

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
 from fastapi import FastAPI, WebSocket
 from fastapi.responses import JSONResponse
 
@@ -24,7 +25,7 @@ from edgedraft.types import Exactness, ModelInfo, Rule
 
 WEBSOCKET_PATH = "/v1/edgedraft"
 HEALTH_PATH = "/health"
-RULES = [Rule.MATCH, Rule.RATIO]
+RULES = list(Rule)
 
 
 def create_app(
@@ -88,7 +89,8 @@ def _exactness(info: ModelInfo) -> ExactnessStatement:
 def _greeting(
     config: CloudConfig, info: ModelInfo, tokenizer: Tokenizer, chat_template: str, model_name: str
 ) -> Greeting:
-    own = fingerprint(tokenizer)
+    eos_ids = sorted({*info.eos_ids, *tokenizer.eos_ids})
+    own = msgspec.structs.replace(fingerprint(tokenizer), eos_ids=eos_ids)
     welcome = Welcome(
         version=PROTOCOL_VERSION,
         server=f"edgedraft/{version('edgedraft')}",

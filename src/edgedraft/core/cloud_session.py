@@ -338,8 +338,14 @@ class CloudSession:
         priority = self._priority()
         if priority is None:
             return []
-        draft_ids = () if priority is OWN else self.pending.ids[:MAX_DRAFT_TOKENS_PER_PASS]
-        return [self._start_pass(priority, draft_ids)]
+        return [self._start_pass(priority, () if priority is OWN else self._ids_to_judge())]
+
+    def _ids_to_judge(self) -> Sequence[int]:
+        """Rule *ratio* judges up to the flagged position only: which ids are tested must not depend on arrival."""
+        count = MAX_DRAFT_TOKENS_PER_PASS
+        if self._opened_with.rule is Rule.RATIO and self.pending.verify_at is not None:
+            count = min(count, self.pending.verify_at - self.length)
+        return self.pending.ids[:count]
 
     def _priority(self) -> Priority | None:
         if self.pending.verify_at is not None:

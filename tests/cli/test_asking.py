@@ -1,0 +1,85 @@
+"""Text on the screen: each token in its colour, whole characters, no colours where nobody sees them."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from edgedraft.backends.toy_tokenizer import ToyTokenizer
+from edgedraft.cli.asking import TokenPainter
+from edgedraft.cli.render import TOKEN_STYLES, legend, out_console, progress_bar
+from edgedraft.edge.answer import Piece
+from edgedraft.types import CommittedToken, TokenKind
+
+ACCEPTED, RECOVERED, BONUS = TokenKind.ACCEPTED, TokenKind.RECOVERED, TokenKind.BONUS
+
+
+def _tokens(text: str, *kinds: TokenKind) -> list[CommittedToken]:
+    """One token a byte, with these kinds in turn."""
+    return [CommittedToken(byte, index, kinds[index % len(kinds)]) for index, byte in enumerate(text.encode())]
+
+
+def _parts(painted) -> list[tuple[str, str]]:
+    return [(painted.plain[span.start : span.end], str(span.style)) for span in painted.spans]
+
+
+def test_each_token_has_the_colour_of_its_kind() -> None:
+    painter = TokenPainter(ToyTokenizer(300))
+    painted = painter.paint(Piece("abc", _tokens("abc", ACCEPTED, RECOVERED, BONUS)))
+    assert painted.plain == "abc"
+    assert _parts(painted) == [
+        ("a", TOKEN_STYLES[ACCEPTED]),
+        ("b", TOKEN_STYLES[RECOVERED]),
+        ("c", TOKEN_STYLES[BONUS]),
+    ]
+
+
+def test_text_that_lags_behind_its_tokens_keeps_their_colours() -> None:
+    """A held back beginning of a stop string comes with a later piece, a split character with its last byte."""
+    painter = TokenPainter(ToyTokenizer(300))
+    first = painter.paint(Piece("a", _tokens("ab", ACCEPTED, RECOVERED)))
+    second = painter.paint(Piece("bé", _tokens("é", ACCEPTED, BONUS)))
+    assert _parts(first) == [("a", TOKEN_STYLES[ACCEPTED])]
+    assert _parts(second) == [("b", TOKEN_STYLES[RECOVERED]), ("é", TOKEN_STYLES[BONUS])]
+
+
+def test_a_token_whose_text_comes_in_two_pieces_keeps_its_colour() -> None:
+    tokenizer = ToyTokenizer(300)
+    painter, word = TokenPainter(tokenizer), tokenizer.token_bytes(280).decode()
+    first = painter.paint(Piece(word[:2], [CommittedToken(280, 0, RECOVERED)]))
+    second = painter.paint(Piece(word[2:] + "a", _tokens("a", ACCEPTED)))
+    assert _parts(first) == [(word[:2], TOKEN_STYLES[RECOVERED])]
+    assert _parts(second) == [(word[2:], TOKEN_STYLES[RECOVERED]), ("a", TOKEN_STYLES[ACCEPTED])]
+
+
+def test_no_text_is_lost_where_colours_run_out() -> None:
+    assert TokenPainter(ToyTokenizer(300)).paint(Piece("abc", ())).plain == "abc"
+
+
+def test_the_legend_counts_and_leaves_out_what_is_not_there() -> None:
+    assert legend([ACCEPTED, BONUS, ACCEPTED]).plain == "tokens: 2 accepted, 1 bonus"
+
+
+def test_kinds_can_be_told_apart() -> None:
+    assert len({TOKEN_STYLES[kind] for kind in TokenKind}) == len(TokenKind)
+
+
+@pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
+def test_no_color_is_obeyed_on_a_terminal(no_color: str, coloured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True)
+    console.print(legend([RECOVERED]))
+    assert ("\x1b[1;31m" in file.getvalue()) is coloured
+
+
+def test_a_pipe_gets_neither_colours_nor_bars(capsys: pytest.CaptureFixture[str]) -> None:
+    out_console().print(legend([ACCEPTED]))
+    with progress_bar(in_bytes=True) as bar:
+        bar.update(bar.add_task("fetching", total=10), completed=5)
+    captured = capsys.readouterr()
+    assert captured.out == "tokens: 1 accepted\n"
+    assert captured.err == ""

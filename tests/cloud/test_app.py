@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from edgedraft.backends.toy import ToyTarget
 from edgedraft.backends.toy_model import ToyModel, ToySettings
@@ -298,3 +299,10 @@ def test_an_engine_that_batches_says_so() -> None:
     with running_cloud(target, TOKENIZER) as cloud, wire_client(cloud.url, greet=False) as client:
         statement = client.greet().exactness
         assert (statement.exactness, statement.depends_on) == (Exactness.UP_TO_NUMERICS, "depends on the batch")
+
+
+def test_a_wrong_path_is_not_found_rather_than_forbidden(cloud: RunningCloud) -> None:
+    with pytest.raises(InvalidStatus) as refused, connect(cloud.url + "/more", proxy=None):
+        pass
+
+    assert refused.value.response.status_code == 404

@@ -162,7 +162,7 @@ def _serve(model: str, config: CloudConfig, backend: BackendOptions, *, as_json:
         err_console().print(f"loading {model} ...")
     target = open_target(model, backend)
     try:
-        app = create_app(config, target, open_tokenizer(model), chat_template(model), model_name=model)
+        app = create_app(config, target, open_tokenizer(model), chat_template(model), model_name=target.info.name)
         _say_loaded(_description(model, target, config), as_json=as_json)
         serve(config, app, lambda url: _say_listening(url, as_json=as_json))
     finally:

@@ -61,6 +61,11 @@ def create_app(
         await websocket.accept()
         await serve_connection(websocket, websocket.scope[SUBJECT_KEY], greeting, table)
 
+    @app.websocket("/{path:path}")
+    async def nothing_here(websocket: WebSocket) -> None:
+        """404 rather than the 403 of a refused token, so that an edge with a wrong path is told the right thing."""
+        await websocket.send_denial_response(JSONResponse({"detail": "Not Found"}, status_code=404))
+
     @app.get(HEALTH_PATH)
     async def health() -> JSONResponse:
         return JSONResponse(

@@ -118,7 +118,7 @@ def test_a_bias_outside_the_vocabulary_is_refused(shared_cloud: RunningCloud, dr
     assert error.field == "logit_bias"  # type: ignore[attr-defined]
 
 
-def test_a_rule_the_cloud_does_not_have_is_refused(shared_cloud: RunningCloud, draft_spec: str) -> None:
+def test_rule_rank_is_refused_for_a_text(shared_cloud: RunningCloud, draft_spec: str) -> None:
     error = refuse(
         shared_cloud,
         UnsupportedError,

@@ -164,6 +164,12 @@ def _fitting(num_prompt: int, max_tokens: int, model: TextModel) -> tuple[int, l
 def _check_rule(strategy: Strategy, model: TextModel) -> None:
     if model.rules is not None and strategy.rule not in model.rules:
         raise UnsupportedError(f"rule is '{strategy.rule}'; this cloud has: {', '.join(model.rules)}.", field="rule")
+    if strategy.rule is Rule.RANK:
+        raise UnsupportedError(
+            "rule is 'rank', which judges logs that the edge owns; a text's log is the cloud's.",
+            field="rule",
+            remedy="Use rule 'match' or 'ratio'.",
+        )
 
 
 def _check_ids(field: str, token_ids: Sequence[int] | dict[int, float], tokenizer: Tokenizer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,19 @@ import pytest
 from edgedraft.core.cloud_session import CloudSession
 from edgedraft.core.cloud_settings import CloudSessionSettings, CloudState
 from edgedraft.core.events import CloseTarget, EdgeMessage, OpenTarget, PassDone, PrefillDone, RunPass, SendToEdge
-from edgedraft.protocol.messages import Commit, CommitKind, Draft, Error, Open, Opened, OpenIds, SessionFromCloud
+from edgedraft.protocol.codec import encode
+from edgedraft.protocol.fingerprint import committed_hash
+from edgedraft.protocol.messages import (
+    Commit,
+    CommitKind,
+    Draft,
+    Error,
+    Open,
+    Opened,
+    OpenIds,
+    Resume,
+    SessionFromCloud,
+)
 from edgedraft.types import Assist, Owner, Rule, SamplingParams
 
 SETTINGS = CloudSessionSettings(num_ids=100, eos_ids=frozenset({0}), context_length=50)
@@ -55,12 +68,12 @@ def draft(position: int, token_ids: list[int], **changes: Any) -> Draft:
 class Session:
     """A session with its worker's side played by hand."""
 
-    def __init__(self, **changes: Any) -> None:
-        self.core = CloudSession(b"s" * 16, SETTINGS)
+    def __init__(self, settings: CloudSessionSettings = SETTINGS, *, prefilled: bool = True, **changes: Any) -> None:
+        self.core = CloudSession(b"s" * 16, settings)
         self.sent: list[SessionFromCloud] = []
         self.jobs: list[Any] = []
         self.tell(EdgeMessage(opening(**changes), 1))
-        if self.core.state is CloudState.PREFILLING:
+        if prefilled and self.core.state is CloudState.PREFILLING:
             self.tell(PrefillDone(1))
 
     def tell(self, event: Any) -> None:
@@ -124,6 +137,7 @@ def test_a_long_prompt_opens_when_its_last_piece_is_there() -> None:
         ({"token_ids": [100]}, "invalid_request", "token_ids"),
         ({"judged": [0]}, "invalid_request", "judged"),
         ({"token_ids": [7] * 257}, "invalid_request", "token_ids"),
+        ({"position": 19, "token_ids": [7, 8]}, "invalid_request", "max_length"),
     ],
 )
 def test_a_bad_draft_ends_its_session(changes: dict[str, Any], code: str, named: str) -> None:
@@ -148,6 +162,60 @@ def test_a_gap_names_what_was_expected_and_keeps_the_session() -> None:
     assert session.core.state is CloudState.LIVE
 
 
+def test_more_unjudged_ids_than_the_cloud_holds_end_the_session() -> None:
+    session = Session(settings=replace(SETTINGS, context_length=1_000), max_length=1_000)
+
+    session.draft(2, [7] * 256)
+    assert session.core.state is CloudState.LIVE
+    session.draft(258, [7])
+
+    error = session.sent[-1]
+    assert isinstance(error, Error)
+    assert "257 unjudged ids" in error.message
+
+
+def test_an_edge_that_missed_a_long_text_gets_it_in_commits_that_fit_a_frame() -> None:
+    settings = replace(SETTINGS, context_length=10_000)
+    session = Session(settings=settings, max_length=10_000, num_committed=6_999, token_ids=[5, 6, *[7] * 2_998])
+    for offset in (3_000, 6_000):
+        piece = [7] * min(3_000, 7_001 - offset)
+        session.tell(EdgeMessage(OpenIds(channel=3, incarnation=1, offset=offset, token_ids=piece), 1))
+    session.tell(PrefillDone(1))
+
+    session.tell(
+        EdgeMessage(
+            Resume(
+                channel=9,
+                session_id=b"s" * 16,
+                incarnation=1,
+                attach=2,
+                committed_length=2,
+                committed_hash=committed_hash([5, 6]),
+            ),
+            1,
+        )
+    )
+
+    commits = [message for message in session.sent if isinstance(message, Commit)]
+    assert [(commit.position, len(commit.token_ids)) for commit in commits] == [
+        (2, 3_000),
+        (3_002, 3_000),
+        (6_002, 999),
+    ]
+    assert all(encode(commit) for commit in commits)
+
+
+def test_a_dead_epochs_ids_are_dropped_and_counted() -> None:
+    session = Session()
+    session.draft(2, [7, 8], verify=True)
+    session.answer(0, 44, CommitKind.RECOVERED)
+
+    session.draft(4, [9, 9, 9])
+
+    assert session.core.pending.num_dropped == 5
+    assert session.core.log == [5, 6, 44]
+
+
 def test_a_session_ended_by_the_edge_is_freed_once() -> None:
     session = Session()
     session.draft(2, [7], verify=True)
@@ -159,8 +227,8 @@ def test_a_session_ended_by_the_edge_is_freed_once() -> None:
 class TestEdgeOwned:
     """Captioning: the edge commits by itself and asks for a verdict on some ids only."""
 
-    def open(self) -> Session:
-        return Session(owner=Owner.EDGE, rule=Rule.RANK, rank=3)
+    def open(self, *, prefilled: bool = True) -> Session:
+        return Session(prefilled=prefilled, owner=Owner.EDGE, rule=Rule.RANK, rank=3)
 
     def test_ids_that_are_not_judged_are_committed_without_a_pass(self) -> None:
         session = self.open()
@@ -209,6 +277,33 @@ class TestEdgeOwned:
         assert session.core.log == [5, 6, 7]
         job = session.jobs[-1]
         assert (job.length, job.committed_ids, job.position, job.draft_ids) == (2, [7], 3, (50,))
+
+    def test_each_id_keeps_whether_it_was_up_for_judgement(self) -> None:
+        session = self.open()
+
+        session.draft(2, [7, 8])
+        session.draft(4, [9, 10], judged=[1], verify=True)
+
+        job = session.jobs[-1]
+        assert (job.draft_ids, job.judged) == ((7, 8, 9, 10), (0, 1, 3))
+
+    def test_ids_committed_during_the_prefill_reach_the_target_with_the_next_pass(self) -> None:
+        session = self.open(prefilled=False)
+
+        session.draft(2, [7], judged=[])
+        session.draft(3, [8], verify=True)
+        session.tell(PrefillDone(1))
+
+        job = session.jobs[-1]
+        assert (job.length, job.committed_ids, job.position, job.draft_ids) == (2, [7], 3, (8,))
+
+    def test_a_new_epoch_that_takes_nothing_back_keeps_the_prefills_row(self) -> None:
+        session = self.open()
+
+        session.draft(2, [7], epoch=1, verify=True)
+
+        job = session.jobs[-1]
+        assert (job.length, job.committed_ids) == (2, [])
 
     def test_the_target_never_writes_by_itself(self) -> None:
         session = self.open()

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from edgedraft.core.edge_session import ACK_EVERY_TOKENS, MAX_REOPENS_WITHOUT_PROGRESS, EdgeSession
+from edgedraft.core.edge_patience import MAX_REOPENS_WITHOUT_PROGRESS, MAX_RETRIES_WHEN_SATURATED, MAX_SILENCE_S
+from edgedraft.core.edge_session import ACK_EVERY_TOKENS, EdgeSession
 from edgedraft.core.edge_settings import EdgeSessionSettings, EdgeState
 from edgedraft.core.events import (
     CancelRequested,
@@ -26,9 +27,17 @@ from edgedraft.core.events import (
     TimerFired,
     TokenDrafted,
 )
-from edgedraft.core.strategy import Strategy, UploadImmediately, cloud_only, edge_only, vanilla
+from edgedraft.core.strategy import (
+    Strategy,
+    UploadImmediately,
+    UploadPolicy,
+    UploadWhole,
+    cloud_only,
+    edge_only,
+    vanilla,
+)
 from edgedraft.core.triggers import FixedLength
-from edgedraft.errors import BackendError, LinkLostError, ProtocolError, SaturatedError, SessionLostError
+from edgedraft.errors import BackendError, GapError, LinkLostError, ProtocolError, SaturatedError, SessionLostError
 from edgedraft.protocol.messages import (
     Ack,
     Cancel,
@@ -149,6 +158,16 @@ def test_draft_ahead_goes_on_in_the_same_breath() -> None:
     assert edge.commands(DraftNext) == [DraftNext(0, 4, 3, [8])]
     edge.drafted(9)
     edge.drafted(10)
+    assert edge.step is None
+
+
+@pytest.mark.parametrize("upload", [UploadWhole(), UploadImmediately()])
+def test_the_trigger_does_not_hold_up_drafting_ahead(upload: UploadPolicy) -> None:
+    edge = Edge(Strategy(name="ahead", trigger=FixedLength(1), draft_ahead_tokens=3, upload=upload)).live()
+
+    edge.drafted(7, 8, 9, 10)
+
+    assert len(edge.core.tail) == 4
     assert edge.step is None
 
 
@@ -313,13 +332,61 @@ class TestLink:
         edge.tell(LinkUp(channel=1))
         edge.now_s = 10.0
 
-        edge.receive(
-            Error(channel=1, incarnation=1, code=SaturatedError.code, message="full", retryable=True, retry_after_s=3.0)
-        )
+        edge.receive(full(incarnation=1))
         assert edge.commands(SetTimer) == [SetTimer(13.0)]
 
         edge.tell(TimerFired())
         assert edge.sent(Open)[0].incarnation == 2
+
+    def test_a_lost_link_outdates_the_appointment_with_a_full_cloud(self) -> None:
+        edge = Edge()
+        edge.tell(Start())
+        edge.tell(LinkUp(channel=1))
+        edge.receive(full(incarnation=1))
+
+        edge.tell(LinkDown())
+
+        assert edge.tell(TimerFired()) == []
+        edge.tell(LinkUp(channel=2))
+        assert edge.sent(Resume) != []
+
+    def test_a_cloud_that_is_full_for_ever_ends_the_request(self) -> None:
+        edge = Edge()
+        edge.tell(Start())
+        edge.tell(LinkUp(channel=1))
+
+        for incarnation in range(1, MAX_RETRIES_WHEN_SATURATED + 2):
+            edge.receive(full(incarnation))
+            if not edge.commands(Fail):
+                edge.tell(TimerFired())
+
+        (fail,) = edge.commands(Fail)
+        assert isinstance(fail.error, SaturatedError)
+
+    def test_gaps_without_end_end_the_request(self) -> None:
+        edge = Edge().live()
+        gap = Error(channel=1, incarnation=1, code=GapError.code, message="gap", retryable=True, expected=2)
+
+        for _ in range(MAX_REOPENS_WITHOUT_PROGRESS + 1):
+            edge.receive(gap)
+
+        (fail,) = edge.commands(Fail)
+        assert isinstance(fail.error, GapError)
+
+    def test_an_answered_resume_is_no_progress(self) -> None:
+        """Else a long prefill, during which every resume is answered, would be asked about every two seconds."""
+        edge = Edge().live()
+        edge.drafted(7, 8)
+        waits_s = []
+        for _ in range(6):
+            edge.tell(TimerFired())
+            edge.receive(Resumed(channel=1, incarnation=1, attach=edge.core.attach, committed_length=2))
+            waits_s.append(edge.commands(SetTimer)[0].at_s)
+
+        assert waits_s == [4.0, 8.0, 16.0, MAX_SILENCE_S, MAX_SILENCE_S, MAX_SILENCE_S]
+        edge.commit(2, [7, 8, 9], 2)
+        edge.drafted(10, 11)
+        assert edge.commands(SetTimer) == [SetTimer(2.0)]
 
     def test_silence_resumes_ever_more_patiently(self) -> None:
         edge = Edge().live()
@@ -404,6 +471,12 @@ class TestWithoutDraft:
 
         (fail,) = edge.commands(Fail)
         assert isinstance(fail.error, BackendError)
+
+
+def full(incarnation: int) -> Error:
+    return Error(
+        channel=1, incarnation=incarnation, code=SaturatedError.code, message="full", retryable=True, retry_after_s=3.0
+    )
 
 
 def lost(incarnation: int) -> Error:

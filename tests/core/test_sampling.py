@@ -126,6 +126,7 @@ LONG_CASES = [
     SamplingParams(temperature=0.8, seed=1),
     SamplingParams(temperature=0.8, seed=2, top_k=40),
     SamplingParams(temperature=0.8, seed=3, top_p=0.95),
+    SamplingParams(temperature=0.8, seed=7, top_p=0.2),
     SamplingParams(temperature=0.8, seed=4, min_p=0.05),
     SamplingParams(temperature=0.8, seed=5, top_k=3000, top_p=0.9, min_p=0.001),
     SamplingParams(temperature=1.5, seed=6, presence_penalty=1.0, repetition_penalty=1.2, logit_bias={5: 3.0}),
@@ -149,6 +150,20 @@ def test_long_rows_equal_the_whole_formula(
     for position, choice in enumerate(choices):
         key = noise_key(sampling.seed, 0, position)
         assert choice == whole.ids[(whole.logits + gumbel_noise(key, whole.ids)).argmax()]
+
+
+@pytest.mark.parametrize("top_p", [0.05, 0.5, 0.95])
+def test_choice_from_a_flat_row_is_one_of_the_lowest_ids(top_p: float) -> None:
+    """All equal, so top-p keeps the first ids, and all of those are drawn alike."""
+    row = np.zeros(20_000, np.float32)
+    num_kept = math.ceil(top_p * 20_000)
+    sampling = SamplingParams(temperature=1.0, top_p=top_p, seed=3)
+    assert len(process(row, sampling, num_ids=20_000).ids) == num_kept
+
+    choices = [choose(row, sampling, position, num_ids=20_000) for position in range(200)]
+
+    assert max(choices) < num_kept
+    assert 0.4 < np.mean(choices) / num_kept < 0.6
 
 
 def test_greedy_tie_goes_to_the_lowest_id() -> None:
@@ -318,6 +333,15 @@ def test_one_hot_row_is_certain(rule: Rule, num_ids: int, sampling: SamplingPara
     draft = draft_token(row, sampling, 3, num_ids=num_ids, rule=rule)
     assert draft is not None
     assert (draft.token_id, draft.confidence, draft.entropy) == (5, 1.0, 0.0)
+
+
+@pytest.mark.parametrize("temperature", [0.8, 1e-300])
+def test_masked_ids_cost_no_warning(temperature: float) -> None:
+    """Engines mask with the lowest float32, which a temperature scales out of its range."""
+    row = row_of(1.0, 2.0, float(np.finfo(np.float32).min), 0.0)
+    draft = draft_token(row, SamplingParams(temperature=temperature, seed=1), 0, num_ids=4, rule=Rule.MATCH)
+    assert draft is not None
+    assert draft.token_id != 2
 
 
 def test_row_without_a_proposal_gives_none() -> None:

@@ -1,4 +1,4 @@
-"""Both session machines under random interleavings, and the proof that each rule of PROTOCOL is needed.
+"""Both session machines under random interleavings, and the proof that each rule of docs/protocol.md is needed.
 
 `World` (edgedraft.testing.interleaving) checks the invariants. Each mutant takes one rule out; the same runs must then
 end stuck or wrong.

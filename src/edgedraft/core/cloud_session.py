@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from edgedraft.core.cloud_settings import CloudCounters, CloudSessionSettings, CloudState, check_open
+from edgedraft.core.cloud_log import CloudLog
+from edgedraft.core.cloud_settings import CloudSessionSettings, CloudState, check_open
 from edgedraft.core.events import (
     EAGER,
     OWN,
@@ -31,7 +32,7 @@ from edgedraft.core.events import (
     TargetFailed,
 )
 from edgedraft.core.pending_tail import PendingTail
-from edgedraft.core.sequence import common_prefix_length, cut_at_end
+from edgedraft.core.sequence import common_prefix_length
 from edgedraft.errors import (
     EdgedraftError,
     GapError,
@@ -41,8 +42,8 @@ from edgedraft.errors import (
     SessionLostError,
 )
 from edgedraft.protocol.codec import error_to_wire
-from edgedraft.protocol.fingerprint import committed_hash
 from edgedraft.protocol.messages import (
+    MAX_IDS_PER_PIECE,
     Ack,
     Cancel,
     Close,
@@ -57,7 +58,7 @@ from edgedraft.protocol.messages import (
     SessionFromCloud,
     Timings,
 )
-from edgedraft.types import Assist, Owner, Rule
+from edgedraft.types import Assist, Rule
 
 MAX_DRAFT_TOKENS_PER_PASS = 32
 """Bounds the rows of one pass (33 rows of 152,000 float32 logits are 20 MB)."""
@@ -70,38 +71,34 @@ class CloudSession:
         self.session_id = session_id
         self.settings = settings
         self.state = CloudState.CLOSED
-        self.counters = CloudCounters()
         self.connection: int | None = None
         self.channel = 0
         self.incarnation = 0
         self.attach = 0
-        self.log: list[int] = []
         self._next_pass_id = 0
-        self._request: Open | None = None
+        self._log: CloudLog | None = None
         self._reset_incarnation()
 
     def _reset_incarnation(self) -> None:
-        self.prompt_length = 0
-        self.max_length = 0
-        self.stop_ids: frozenset[int] = frozenset()
         self.pending = PendingTail()
         self.has_drafted = False
         self.edge_length = 0
         self.asked_s: float | None = None
-        self.target_length = 0
         self._pass: RunPass | None = None
+
+    @property
+    def log(self) -> Sequence[int]:
+        """Prompt and committed ids; empty before the first `Open`."""
+        return self._log.ids if self._log is not None else ()
 
     @property
     def length(self) -> int:
         return len(self.log)
 
     @property
-    def ended(self) -> bool:
-        """Whether the text is complete: a stop id was written or the budget is used up. Its owner decides."""
-        if self.edge_owns:
-            return False
-        written = self.length > self.prompt_length
-        return self.length >= self.max_length or (written and self.log[-1] in self.stop_ids)
+    def _opened(self) -> CloudLog:
+        assert self._log is not None, "the state is CLOSED until an Open has come"
+        return self._log
 
     # -- events ----------------------------------------------------------------------------------------------------
 
@@ -115,7 +112,6 @@ class CloudSession:
             case PrefillDone(incarnation=incarnation):
                 if self.state is CloudState.PREFILLING and incarnation == self.incarnation:
                     self.state = CloudState.LIVE
-                    self.target_length = self.length
                 return self._next_pass()
             case PassDone():
                 return self._on_pass_done(event, now_s)
@@ -167,12 +163,7 @@ class CloudSession:
         self.connection, self.channel = connection, message.channel
         self.state = CloudState.ASSEMBLING
         check_open(message, self.settings.context_length)
-        self._request = message
-        self.prompt_length = message.num_prompt
-        self.max_length = message.max_length
-        own_stops = frozenset() if message.ignore_eos else self.settings.eos_ids
-        self.stop_ids = own_stops | frozenset(message.stop_ids)
-        self.log = []
+        self._log = CloudLog(message, self.settings.eos_ids)
         return commands + self._take_ids(message.token_ids)
 
     def _on_open_ids(self, message: OpenIds) -> list[CloudCommand]:
@@ -181,27 +172,17 @@ class CloudSession:
         return self._take_ids(message.token_ids)
 
     def _take_ids(self, token_ids: Sequence[int]) -> list[CloudCommand]:
-        request = self._opened_with
+        log = self._opened
         self._check_ids(token_ids)
-        self.log.extend(token_ids)
-        wanted = request.num_prompt + request.num_committed
-        if self.length > wanted:
-            raise MalformedFrameError(f"Open announced {wanted} ids; {self.length} came.")
-        if self.length < wanted:
+        if not log.take_piece(token_ids):
             return []
         self.state = CloudState.PREFILLING
-        self.edge_length = self.length
-        opened = Opened(channel=self.channel, incarnation=self.incarnation, committed_length=self.length)
+        self.edge_length = len(log)
+        opened = Opened(channel=self.channel, incarnation=self.incarnation, committed_length=len(log))
         return [
             *self._send(opened),
-            OpenTarget(self.incarnation, self.log[: self.prompt_length], self.log[self.prompt_length :]),
+            OpenTarget(self.incarnation, log.ids[: log.prompt_length], log.ids[log.prompt_length :]),
         ]
-
-    @property
-    def _opened_with(self) -> Open:
-        if self._request is None:
-            raise MalformedFrameError("The session was not opened.")
-        return self._request
 
     def _check_ids(self, token_ids: Sequence[int]) -> None:
         if token_ids and not 0 <= min(token_ids) <= max(token_ids) < self.settings.num_ids:
@@ -230,17 +211,18 @@ class CloudSession:
         return [*self._send(resumed), *self._catch_up(message.committed_length), *self._next_pass()]
 
     def _holds(self, message: Resume) -> bool:
-        length = message.committed_length
         return (
             self.state in (CloudState.PREFILLING, CloudState.LIVE)
             and message.incarnation == self.incarnation
-            and self.prompt_length <= length <= self.length
-            and committed_hash(self.log[:length]) == message.committed_hash
+            and self._opened.holds(message)
         )
 
     def _catch_up(self, from_length: int) -> list[CloudCommand]:
-        missed = self.log[from_length:]
-        return self._commit(from_length, missed, CommitKind.OWN) if missed else []
+        """What the edge lacks, in as many commits as it takes."""
+        commands: list[CloudCommand] = []
+        for start in range(from_length, self.length, MAX_IDS_PER_PIECE):
+            commands += self._commit(start, self.log[start : start + MAX_IDS_PER_PIECE], CommitKind.OWN)
+        return commands
 
     def _on_connection_lost(self, connection: int) -> list[CloudCommand]:
         """Rule 7: queued work and the pending tail go at once; log and KV stay until they expire."""
@@ -264,8 +246,8 @@ class CloudSession:
         self.edge_length = max(self.edge_length, message.committed_length)
         if message.epoch > self.pending.epoch:
             self.pending.begin(message.epoch)
-            if self.edge_owns:
-                self._truncate(message.position)
+            if self._opened.edge_owns:
+                self._opened.truncate(message.position)
         if self.pending.is_current(message.epoch):
             self.pending.take(message, self.log, self.settings.max_pending_tokens)
             self._commit_unjudged()
@@ -274,19 +256,20 @@ class CloudSession:
         return self._on_verify(message, now_s) if message.verify else self._next_pass()
 
     def _check_draft(self, message: Draft) -> None:
-        if message.judged is not None and not self.edge_owns:
+        log = self._opened
+        if message.judged is not None and not log.edge_owns:
             raise InvalidRequestError("judged is set, but the cloud owns this log.", field="judged")
-        if message.judged and max(message.judged) >= len(message.token_ids):
-            raise InvalidRequestError(
-                f"judged holds offset {max(message.judged)} of {len(message.token_ids)} ids.", field="judged"
-            )
-        if message.position < self.prompt_length:
+        if message.position < log.prompt_length:
             raise MalformedFrameError(f"Draft.position is {message.position}, inside the prompt.")
+        if (end := message.position + len(message.token_ids)) > log.max_length:
+            raise InvalidRequestError(
+                f"token_ids reach position {end}; the request's max_length is {log.max_length}.", field="token_ids"
+            )
         num_distributions = len(message.distributions or ())
-        wanted = len(message.token_ids) if self._opened_with.rule is Rule.RATIO else 0
+        wanted = len(message.token_ids) if log.request.rule is Rule.RATIO else 0
         if num_distributions != wanted:
             raise InvalidRequestError(
-                f"distributions holds {num_distributions} entries; rule '{self._opened_with.rule}' needs {wanted}.",
+                f"distributions holds {num_distributions} entries; rule '{log.request.rule}' needs {wanted}.",
                 field="distributions",
             )
         self._check_ids(message.token_ids)
@@ -294,7 +277,7 @@ class CloudSession:
     def _on_verify(self, message: Draft, now_s: float) -> list[CloudCommand]:
         """Rule 1: every `verify` is answered, by an empty commit where nothing is left to judge."""
         flagged = message.position + len(message.token_ids)
-        if not self.pending.is_current(message.epoch) or self.ended or self._is_past(flagged):
+        if not self.pending.is_current(message.epoch) or self._opened.ended or self._is_past(flagged):
             return [*self._commit(self.length, [], CommitKind.ACCEPTED_ONLY), *self._next_pass()]
         self.pending.verify_at = flagged
         self.asked_s = now_s
@@ -302,38 +285,23 @@ class CloudSession:
 
     def _is_past(self, flagged: int) -> bool:
         """Whether the log settles a verdict asked for at `flagged`; rule *rank* gives no next token."""
-        return self.length > flagged or (self.edge_owns and self.length == flagged)
-
-    # -- logs that the edge owns -----------------------------------------------------------------------------------
-
-    @property
-    def edge_owns(self) -> bool:
-        return self._opened_with.owner is Owner.EDGE
-
-    def _truncate(self, length: int) -> None:
-        """A newer epoch of an edge-owned log takes back what came after its position."""
-        if length > self.length:
-            raise GapError(f"Draft.position is {length}; expected {self.length}.", expected=self.length)
-        if length < self.length and length == self.prompt_length:
-            raise SessionLostError("The prompt's last row is gone.", remedy="Open the session again.")
-        del self.log[length:]
-        self.target_length = min(self.target_length, self.length - 1)
+        return self.length > flagged or (self._opened.edge_owns and self.length == flagged)
 
     def _commit_unjudged(self) -> None:
-        """Ids before the first judged one need no verdict: the edge has committed them itself."""
-        judged = self.pending.judged
-        if not self.edge_owns or judged is None or self._pass is not None:
+        """Ids before the first judged one need no verdict: the edge, which owns the log, has committed them itself."""
+        if not self._opened.edge_owns or self._pass is not None:
             return
-        ends = [position for position in judged if position >= self.length]
-        count = min(ends, default=self.length + len(self.pending)) - self.length
-        self.log.extend(self.pending.ids[:count])
+        count = self.pending.num_unjudged_first
+        self._opened.ids.extend(self.pending.ids[:count])
         self.pending.drop_first(count)
 
     # -- passes ----------------------------------------------------------------------------------------------------
 
     def _next_pass(self) -> list[CloudCommand]:
         """The target pass that is worth running now, if any."""
-        if self.state is not CloudState.LIVE or self._pass is not None or self.connection is None or self.ended:
+        if self.state is not CloudState.LIVE or self._pass is not None or self.connection is None:
+            return []
+        if self._opened.ended:
             return []
         priority = self._priority()
         if priority is None:
@@ -343,14 +311,14 @@ class CloudSession:
     def _ids_to_judge(self) -> Sequence[int]:
         """Rule *ratio* judges up to the flagged position only: which ids are tested must not depend on arrival."""
         count = MAX_DRAFT_TOKENS_PER_PASS
-        if self._opened_with.rule is Rule.RATIO and self.pending.verify_at is not None:
+        if self._opened.request.rule is Rule.RATIO and self.pending.verify_at is not None:
             count = min(count, self.pending.verify_at - self.length)
         return self.pending.ids[:count]
 
     def _priority(self) -> Priority | None:
         if self.pending.verify_at is not None:
             return REQUESTED
-        request = self._opened_with
+        request = self._opened.request
         if self.pending.ids:
             return EAGER if request.eager else None
         return OWN if self._may_write_on(request.assist) else None
@@ -365,53 +333,41 @@ class CloudSession:
         return assist is Assist.ALWAYS or in_bubble
 
     def _start_pass(self, priority: Priority, draft_ids: Sequence[int]) -> RunPass:
-        request = self._opened_with
+        log, request = self._opened, self._opened.request
         history = request.sampling.needs_history
         self._next_pass_id += 1
         self._pass = RunPass(
             pass_id=self._next_pass_id,
             priority=priority,
-            length=self.target_length,
-            committed_ids=self.log[self.target_length :],
-            position=self.length,
+            length=log.target_length,
+            committed_ids=log.ids[log.target_length :],
+            position=len(log),
             draft_ids=tuple(draft_ids),
             rule=request.rule,
             rank=request.rank,
             sampling=request.sampling,
-            prompt_ids=self.log[: self.prompt_length] if history else (),
-            output_ids=self.log[self.prompt_length :] if history else (),
+            prompt_ids=log.ids[: log.prompt_length] if history else (),
+            output_ids=log.ids[log.prompt_length :] if history else (),
             distributions=tuple(self.pending.distributions[: len(draft_ids)]),
-            judged=self._judged_offsets(len(draft_ids)),
+            judged=self.pending.judged_offsets(len(draft_ids)),
         )
         return self._pass
-
-    def _judged_offsets(self, num_draft_tokens: int) -> tuple[int, ...] | None:
-        if self.pending.judged is None:
-            return None
-        return tuple(offset for offset in range(num_draft_tokens) if self.length + offset in self.pending.judged)
 
     def _on_pass_done(self, event: PassDone, now_s: float) -> list[CloudCommand]:
         done = self._pass
         if done is None or event.pass_id != done.pass_id:
             return []
         self._pass = None
-        accepted = list(done.draft_ids[: event.num_accepted])
-        verdict = accepted if event.next_id is None else [*accepted, event.next_id]
-        token_ids, _ = cut_at_end(verdict, length=self.length, max_length=self.max_length, stop_ids=self.stop_ids)
+        accepted = done.draft_ids[: event.num_accepted]
+        verdict = accepted if event.next_id is None else (*accepted, event.next_id)
         position = self.length
-        self.log.extend(token_ids)
-        # The last id has not been through the target yet, so that every later pass has a row to choose from.
-        self.target_length = min(position + event.num_accepted, self.length - 1)
-        self.counters.num_passes += 1
-        self.counters.num_judged += len(done.draft_ids)
-        self.counters.num_accepted += event.num_accepted
+        token_ids = self._opened.append_verdict(verdict, event.num_accepted)
         commands = self._commit(
             position,
             token_ids,
             CommitKind.ACCEPTED_ONLY if len(token_ids) < len(verdict) else event.kind,
             num_judged=len(done.draft_ids),
             num_accepted=min(event.num_accepted, len(token_ids)),
-            logprobs=event.logprobs,
             timings=self._timings(event, now_s),
         )
         self._reconcile_pending(token_ids)
@@ -421,7 +377,7 @@ class CloudSession:
         """Keep the pending ids that the new text confirms; an unequal one kills the epoch (rule 3)."""
         pending = self.pending
         equal = common_prefix_length(pending.ids, token_ids)
-        if equal < min(len(pending), len(token_ids)) or self.ended:
+        if equal < min(len(pending), len(token_ids)) or self._opened.ended:
             pending.kill()
             return
         pending.drop_first(equal)
@@ -430,7 +386,7 @@ class CloudSession:
         self._commit_unjudged()
 
     def _timings(self, event: PassDone, now_s: float) -> Timings | None:
-        if not self._opened_with.timings:
+        if not self._opened.request.timings:
             return None
         queue_us, verify_us = round(event.queue_s * 1e6), round(event.verify_s * 1e6)
         since_asked_us = 0 if self.asked_s is None else round((now_s - self.asked_s) * 1e6)
@@ -450,7 +406,6 @@ class CloudSession:
         *,
         num_judged: int = 0,
         num_accepted: int = 0,
-        logprobs: Sequence[float] | None = None,
         timings: Timings | None = None,
     ) -> list[CloudCommand]:
         return self._send(
@@ -463,7 +418,6 @@ class CloudSession:
                 kind=kind,
                 num_judged=num_judged,
                 num_accepted=num_accepted,
-                logprobs=None if logprobs is None else list(logprobs),
                 timings=timings,
             )
         )

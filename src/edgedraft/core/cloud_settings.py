@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from edgedraft.core.strategy import check_rule
 from edgedraft.errors import ContextLengthError, InvalidRequestError, UnsupportedError
 from edgedraft.protocol.messages import Open
 from edgedraft.types import Assist, Owner, Rule
@@ -31,15 +32,6 @@ class CloudSessionSettings:
     cloud_only_lead_tokens: int = 64
 
 
-@dataclass(slots=True)
-class CloudCounters:
-    """Raw counts for /health and the tests; in tokens where not passes."""
-
-    num_judged: int = 0
-    num_accepted: int = 0
-    num_passes: int = 0
-
-
 def check_open(message: Open, context_length: int) -> None:
     """Refuse what this target cannot serve, naming the field. Raises `InvalidRequestError` or a child."""
     if message.num_prompt < 1:
@@ -51,12 +43,7 @@ def check_open(message: Open, context_length: int) -> None:
             field="max_length",
             remedy="Shorten the prompt or lower max_tokens.",
         )
-    if message.rule is Rule.RATIO and (message.assist is not Assist.NONE or message.eager):
-        raise UnsupportedError(
-            "rule is 'ratio' together with assist or eager verification, which changes the distribution.",
-            field="rule",
-            remedy="Use rule 'match', or set assist to 'none' and eager to false.",
-        )
+    check_rule(message.rule, message.assist, eager=message.eager)
     if message.owner is Owner.EDGE and (message.assist is not Assist.NONE or message.eager):
         raise UnsupportedError("owner is 'edge', so the target may not write by itself.", field="assist")
     if message.rule is Rule.RANK and message.owner is not Owner.EDGE:

@@ -29,8 +29,9 @@ class Standing(Protocol):
     epoch: int
 
 
-def opening(session: Standing, strategy: Strategy) -> list[SessionFromEdge]:
+def opening(session: Standing) -> list[SessionFromEdge]:
     """`Open` with prompt and committed ids, and the further pieces of a long text."""
+    strategy = session.strategy
     first, *more = split_ids(session.log)
     messages: list[SessionFromEdge] = [
         Open(

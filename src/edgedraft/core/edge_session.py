@@ -12,6 +12,7 @@ from typing import assert_never
 
 from edgedraft.core.draft_tail import DraftTail
 from edgedraft.core.edge_messages import drafted, opening, resuming, token_kinds
+from edgedraft.core.edge_patience import Patience
 from edgedraft.core.edge_rounds import RoundClock
 from edgedraft.core.edge_settings import CONNECTED, EdgeSessionSettings, EdgeState
 from edgedraft.core.events import (
@@ -59,9 +60,6 @@ from edgedraft.types import (
 
 ACK_EVERY_TOKENS = 16
 """How often an edge that drafts nothing confirms what it holds; the cloud may lead by 64 (rule 8)."""
-MAX_REOPENS_WITHOUT_PROGRESS = 20
-MAX_RETRIES_WHEN_SATURATED = 60
-MAX_SILENCE_S = 30.0
 MAX_EPOCH = 2**32 - 1
 
 
@@ -89,10 +87,7 @@ class EdgeSession:
         self.went_local = False
         self._clock = RoundClock()
         self._acked_length = 0
-        self._num_tries = 0
-        self._silence_s = settings.silence_s
-        self._rtt_s = 0.0
-        self._verify_s = 0.0
+        self._patience = Patience(settings.silence_s)
         self._open_again = False
         self._timer_is_set = False
         self._max_tail_tokens = min(settings.strategy.max_in_flight_tokens, settings.max_pending_tokens)
@@ -154,7 +149,7 @@ class EdgeSession:
         if self.state is EdgeState.LOCAL:
             return []
         self.channel = event.channel
-        self._rtt_s = event.rtt_s
+        self._patience.rtt_s = event.rtt_s
         if self.incarnation == 0:
             return self._open()
         self.counters.num_reconnects += 1
@@ -164,6 +159,7 @@ class EdgeSession:
         if self.state is EdgeState.LOCAL:
             return []
         self.state = EdgeState.DOWN
+        self._open_again = False
         self._forget_uploads()
         match self.settings.on_link_loss:
             case OnLinkLoss.WAIT:
@@ -181,9 +177,9 @@ class EdgeSession:
             return self._fail(LinkLostError("The link was lost and there is no draft model to go on with."))
         self.state, self.went_local = EdgeState.LOCAL, True
         notice = Notice("The link was lost: the rest of this answer is the draft model's own.")
-        drafted = [(token.token_id, TokenKind.LOCAL) for token in self.tail.tokens]
+        alone = [(token.token_id, TokenKind.LOCAL) for token in self.tail.tokens]
         self.tail.tokens = []
-        return [notice, *self._append(drafted)]
+        return [notice, *self._append(alone)]
 
     def _open(self) -> list[EdgeCommand]:
         """Open the session, or open it again with prompt + committed ids; epochs start at 0 with each incarnation."""
@@ -191,9 +187,10 @@ class EdgeSession:
         self.incarnation += 1
         self.attach += 1
         self.epoch = 0
+        self._open_again = False
+        self._patience.begin()
         self._forget_uploads()
-        messages = opening(self, self.strategy)
-        return [SendToCloud(message) for message in messages]
+        return [SendToCloud(message) for message in opening(self)]
 
     def _resume(self) -> list[EdgeCommand]:
         self.state = EdgeState.RESUMING
@@ -220,7 +217,6 @@ class EdgeSession:
     def _on_message(self, message: SessionFromCloud, now_s: float) -> list[EdgeCommand]:
         if self.state is EdgeState.LOCAL or message.incarnation != self.incarnation:
             return []
-        self._silence_s = self.settings.silence_s
         match message:
             case Opened():
                 if self.state is EdgeState.OPENING:
@@ -242,15 +238,14 @@ class EdgeSession:
 
     def _on_error(self, message: Error) -> list[EdgeCommand]:
         error = error_from_wire(message)
-        self._num_tries += 1
-        if isinstance(error, SessionLostError) and self._num_tries <= MAX_REOPENS_WITHOUT_PROGRESS:
+        self._patience.failed()
+        if isinstance(error, SessionLostError) and self._patience.may_try_again:
             self.counters.num_reopens += 1
             return self._open()
-        if message.retryable and message.retry_after_s is not None and self._num_tries <= MAX_RETRIES_WHEN_SATURATED:
-            self._open_again = True
-            self._silence_s = message.retry_after_s
-            return []
-        if message.retryable and message.expected is not None:
+        if message.retryable and message.retry_after_s is not None:
+            self._open_again = self._patience.may_come_back(message.retry_after_s)
+            return [] if self._open_again else self._fail(error)
+        if message.retryable and message.expected is not None and self._patience.may_try_again:
             return self._resume()
         return self._fail(error)
 
@@ -261,12 +256,12 @@ class EdgeSession:
         if message.position > self.length:
             return self._resume()  # rule 5: a gap
         known = self.length - message.position
-        if self.log[message.position :][: len(message.token_ids)] != message.token_ids[:known]:
+        if self.log[message.position : message.position + len(message.token_ids)] != message.token_ids[:known]:
             return self._fail(ProtocolError("The cloud contradicts text that it had committed."))
         new_ids = message.token_ids[known:]
         if not new_ids:
             return []
-        self._num_tries = 0
+        self._patience.progressed()
         self._count(message, now_s)
         self._reconcile(new_ids, message.position + message.num_judged)
         return self._append(list(zip(new_ids, token_kinds(message)[known:], strict=True)))
@@ -277,7 +272,7 @@ class EdgeSession:
         self.counters.num_rounds += self.asked_at is not None
         self.counters.num_target_passes += 1
         if message.timings is not None:
-            self._verify_s = message.timings.verify_us * 1e-6
+            self._patience.verify_s = message.timings.verify_us * 1e-6
         self._clock.close(message, now_s)
 
     def _reconcile(self, new_ids: Sequence[int], judged_end: int) -> None:
@@ -349,11 +344,9 @@ class EdgeSession:
         if not self.tail.tokens and self.asked_at is None and self._draft_is_full(self.length):
             reason = f"the draft model's context of {self.settings.draft_context_length} tokens is full"
             return [*self._without_draft(reason), *self._acknowledge()]
-        due = self.tail.fired or self._must_ask()
-        commands = self._upload(now_s, due) if self.state is EdgeState.LIVE else []
-        if due and commands:
-            due = self._must_ask()
-        if not self.tail.step_is_out and self._may_draft(due):
+        must_ask = self._must_ask()
+        commands = self._upload(now_s, self.tail.fired or must_ask) if self.state is EdgeState.LIVE else []
+        if not self.tail.step_is_out and (self.state is EdgeState.LOCAL or (not must_ask and self._may_draft())):
             commands.append(self.tail.next_step(self.log))
         return commands
 
@@ -367,12 +360,11 @@ class EdgeSession:
         limit = self.settings.draft_context_length
         return limit is not None and length >= limit
 
-    def _may_draft(self, due: bool) -> bool:
-        if self.state is EdgeState.LOCAL:
-            return True
-        if due:
-            return False
-        return self.asked_at is None or self.tail.num_ahead < self.strategy.draft_ahead_tokens
+    def _may_draft(self) -> bool:
+        """Up to the question, and past it as far as the strategy drafts ahead."""
+        if self.asked_at is None:
+            return not self.tail.fired
+        return self.tail.num_ahead < self.strategy.draft_ahead_tokens
 
     def _must_ask(self) -> bool:
         """Rule 2: at the end of sequence, the length budget, the in-flight cap, and where nothing can be proposed."""
@@ -413,14 +405,14 @@ class EdgeSession:
             return []
         if self._awaits_cloud():
             self._timer_is_set = True
-            return [SetTimer(now_s + max(self._silence_s, 3 * self._rtt_s + self._verify_s))]
+            return [SetTimer(now_s + self._patience.wait_s)]
         if not self._timer_is_set:
             return []
         self._timer_is_set = False
         return [SetTimer(None)]
 
     def _awaits_cloud(self) -> bool:
-        if self.state in (EdgeState.OPENING, EdgeState.RESUMING):
+        if self._open_again or self.state in (EdgeState.OPENING, EdgeState.RESUMING):
             return True
         return self.state is EdgeState.LIVE and (self.asked_at is not None or not self.strategy.uses_draft)
 
@@ -429,9 +421,8 @@ class EdgeSession:
         if not self._awaits_cloud():
             return []
         if self._open_again:
-            self._open_again = False
             return self._open()
-        self._silence_s = min(2 * self._silence_s, MAX_SILENCE_S)
+        self._patience.ran_out()
         return self._resume()
 
     # -- the end ---------------------------------------------------------------------------------------------------

@@ -189,7 +189,6 @@ class PassDone:
     kind: CommitKind
     queue_s: float
     verify_s: float
-    logprobs: Sequence[float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,11 @@ HashArray = npt.NDArray[np.uint64]
 _WORDS = struct.Struct("<QQQ")
 _HASH_BYTES = 8
 _INCREMENT = 0x9E3779B97F4A7C15
-_FIRST_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND_FACTOR = np.uint64(0x94D049BB133111EB)
-_ID_FACTOR = np.uint64(_INCREMENT)
-_SHIFT_12, _SHIFT_27, _SHIFT_30, _SHIFT_31 = np.uint64(12), np.uint64(27), np.uint64(30), np.uint64(31)
+# Arrays without dimensions: numpy takes them faster than its scalars, which a short row feels.
+_FIRST_FACTOR, _SECOND_FACTOR, _ID_FACTOR = (
+    np.array(factor, np.uint64) for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB, _INCREMENT)
+)
+_SHIFT_12, _SHIFT_27, _SHIFT_30, _SHIFT_31 = (np.array(places, np.uint64) for places in (12, 27, 30, 31))
 _MASK = 2**64 - 1
 
 _PLAIN_IDS = 4096
@@ -106,7 +107,7 @@ def noisy_argmax(values: Float32Array, top: float, temperature: float, ids: IdAr
     hash, with a margin far above its rounding; what passes is computed whole.
     """
     if len(ids) <= _PLAIN_IDS:
-        return int(np.argmax(_noisy(values, top, temperature, ids, key)))
+        return int(_noisy(values, top, temperature, ids, key).argmax())
     best = int(values.argmax())
     bound = float(_noisy(values[best : best + 1], top, temperature, ids[best : best + 1], key)[0])
     best_value = -math.inf

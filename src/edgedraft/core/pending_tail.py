@@ -13,14 +13,15 @@ from edgedraft.types import DraftDistribution
 class PendingTail:
     """Draft ids of the present `epoch`, from the log's end on.
 
-    `judged`: positions up for judgement (owner *edge*; None: all). `verify_at`: the flagged position, where a verdict
-    is asked for. `dead_epoch`: the newest epoch that a mismatch has killed (rule 3). `num_dropped`: ids thrown away.
+    `judged`: for each id whether it is up for judgement (always, unless the edge owns the log). `verify_at`: the
+    flagged position, where a verdict is asked for. `dead_epoch`: the newest epoch that a mismatch has killed (rule 3).
+    `num_dropped`: ids thrown away.
     """
 
     def __init__(self) -> None:
         self.ids: list[int] = []
         self.distributions: list[DraftDistribution] = []
-        self.judged: set[int] | None = None
+        self.judged: list[bool] = []
         self.verify_at: int | None = None
         self.epoch = 0
         self.dead_epoch = -1
@@ -48,7 +49,7 @@ class PendingTail:
         self.num_dropped += len(self.ids)
         self.ids = []
         self.distributions = []
-        self.judged = None
+        self.judged = []
         self.verify_at = None
 
     def take(self, message: Draft, log: Sequence[int], max_tokens: int) -> None:
@@ -60,16 +61,17 @@ class PendingTail:
         held_end = length + len(self.ids)
         if message.position > held_end:
             raise GapError(f"Draft.position is {message.position}; expected {held_end}.", expected=held_end)
-        held = [*log[message.position :], *self.ids[max(0, message.position - length) :]]
+        end = message.position + len(message.token_ids)
+        held = [*log[message.position : end], *self.ids[max(0, message.position - length) : max(0, end - length)]]
         overlap = common_prefix_length(held, message.token_ids)
-        if overlap < min(len(held), len(message.token_ids)):
+        if overlap < len(held):
             self.num_dropped += len(message.token_ids) - overlap
             self.kill()
             return
         self.ids.extend(message.token_ids[overlap:])
         self.distributions.extend((message.distributions or [])[overlap:])
-        if message.judged is not None:
-            self.judged = (self.judged or set()) | {message.position + offset for offset in message.judged}
+        judged = range(len(message.token_ids)) if message.judged is None else frozenset(message.judged)
+        self.judged.extend(offset in judged for offset in range(overlap, len(message.token_ids)))
         if len(self.ids) > max_tokens:
             raise InvalidRequestError(
                 f"token_ids would make {len(self.ids)} unjudged ids; the limit is {max_tokens}.",
@@ -77,7 +79,18 @@ class PendingTail:
                 remedy="Ask for a verdict earlier.",
             )
 
+    @property
+    def num_unjudged_first(self) -> int:
+        """How many ids stand before the first that is up for judgement."""
+        return self.judged.index(True) if True in self.judged else len(self.judged)
+
+    def judged_offsets(self, num_ids: int) -> tuple[int, ...] | None:
+        """Which of the first `num_ids` ids are up for judgement; None for all."""
+        judged = self.judged[:num_ids]
+        return None if all(judged) else tuple(offset for offset, wanted in enumerate(judged) if wanted)
+
     def drop_first(self, count: int) -> None:
         """The first `count` ids have become part of the log."""
         del self.ids[:count]
         del self.distributions[:count]
+        del self.judged[:count]

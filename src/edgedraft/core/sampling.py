@@ -1,4 +1,4 @@
-"""From a row of logits to a token, in the one order of processing that edge and cloud share (DESIGN §3).
+"""From a row of logits to a token, in the one order of processing that edge and cloud share (docs/protocol.md).
 
 logit bias; repetition, presence and frequency penalties; temperature; min-p; top-k; top-p; then noise, last. All of it
 is defined in float64, on real ids only, and is a pure function of its arguments.
@@ -22,7 +22,7 @@ from edgedraft.core.noise import (
     noise_key,
     noisy_argmax,
 )
-from edgedraft.core.truncation import Kept, truncate
+from edgedraft.core.truncation import Kept, best_id, truncate
 from edgedraft.errors import BackendError, InvalidRequestError
 from edgedraft.types import DraftDistribution, DraftToken, Float32Array, Float64Array, Rule, SamplingParams
 
@@ -108,8 +108,7 @@ def chosen(row: Float32Array, sampling: SamplingParams, position: int) -> int:
     top = highest(row)
     if sampling.greedy:
         return int(row.argmax())
-    kept = truncate(row, top, sampling)
-    return int(kept.ids[_noisy_index(kept, sampling, position)])
+    return best_id(row, top, sampling, lambda kept: _noisy_index(kept, sampling, position))
 
 
 def _noisy_index(kept: Kept, sampling: SamplingParams, position: int) -> int:
@@ -136,8 +135,8 @@ def draft_token(
     raw_top = float(raw.max(initial=-math.inf))
     if raw_top == -math.inf:
         return None
-    row = edited_row(logits, sampling, num_ids=num_ids, prompt_ids=prompt_ids, output_ids=output_ids)
-    kept = truncate(row, highest(row), sampling)
+    row = edited_row(raw, sampling, num_ids=num_ids, prompt_ids=prompt_ids, output_ids=output_ids)
+    kept = truncate(row, _checked_top(raw_top) if row is raw else highest(row), sampling)
     distribution = None
     if rule is Rule.RATIO:
         processed = _processed(kept)
@@ -145,32 +144,40 @@ def draft_token(
         index = int(np.searchsorted(kept.ids, _drawn_draft(distribution, sampling, position)))
     else:
         index = int(kept.values.argmax()) if sampling.greedy else _noisy_index(kept, sampling, position)
-    total, weighted = _softmax_sums(raw, raw_top, 1.0)
-    entropy = max(0.0, math.log(total) - weighted / total)
+    total, entropy = _total_and_entropy(raw, raw_top)
     if kept.values is not raw or kept.temperature != 1.0:
-        total, _ = _softmax_sums(kept.values, kept.top, kept.temperature, entropy=False)
+        total = _total(kept)
     score = (float(kept.values[index]) - kept.top) / kept.temperature
     return DraftToken(int(kept.ids[index]), math.exp(score) / total, entropy, distribution=distribution)
 
 
-def _softmax_sums(values: Float32Array, top: float, temperature: float, *, entropy: bool = True) -> tuple[float, float]:
-    """Sums over all ids of exp(score) and, for the entropy, of score * exp(score). It is log(first) - second / first.
+def _total_and_entropy(values: Float32Array, top: float) -> tuple[float, float]:
+    """Sum of exp(value - top), and the entropy in nats of the distribution that this normalises.
 
-    In float32, to about six digits: they tell how sure a draft is and decide nothing that must be equal elsewhere.
+    In float32, to about six digits, as in `_total`: they tell how sure a draft is and decide nothing that must be
+    equal elsewhere.
     """
     total = weighted = 0.0
-    steepness = np.float32(min(1.0 / temperature, _STEEPEST))
     for start in range(0, len(values), CHUNK_IDS):
         scores = values[start : start + CHUNK_IDS] - np.float32(top)
-        if temperature != 1.0:
-            scores *= steepness
         np.maximum(scores, _LOWEST_SCORE, out=scores)
         weights = np.exp(scores)
         total += float(np.add.reduce(weights))
-        if entropy:
-            weights *= scores  # not `weights @ scores`: BLAS threads made it 50 times slower on a busy machine
-            weighted += float(np.add.reduce(weights))
-    return total, weighted
+        weights *= scores  # not `weights @ scores`: BLAS threads made it 50 times slower on a busy machine
+        weighted += float(np.add.reduce(weights))
+    return total, max(0.0, math.log(total) - weighted / total)
+
+
+def _total(kept: Kept) -> float:
+    """Sum of exp(score) over all ids."""
+    total = 0.0
+    steepness = np.float32(min(1.0 / kept.temperature, _STEEPEST))
+    with np.errstate(over="ignore"):  # masked ids may have the lowest float32 there is
+        for start in range(0, len(kept.ids), CHUNK_IDS):
+            scores = kept.values[start : start + CHUNK_IDS] - np.float32(kept.top)
+            scores *= steepness
+            total += float(np.add.reduce(np.exp(scores, out=scores)))
+    return total
 
 
 def _drawn_draft(distribution: DraftDistribution, sampling: SamplingParams, position: int) -> int:
@@ -181,7 +188,10 @@ def _drawn_draft(distribution: DraftDistribution, sampling: SamplingParams, posi
 
 def highest(row: Float32Array) -> float:
     """The highest logit of a row. Raises `BackendError` where it is not a finite number."""
-    top = float(row.max(initial=-math.inf))
+    return _checked_top(float(row.max(initial=-math.inf)))
+
+
+def _checked_top(top: float) -> float:
     if math.isfinite(top):
         return top
     if top == -math.inf:
@@ -199,10 +209,10 @@ def edited_row(
 ) -> Float32Array:
     """Real ids' logits after bias and penalties, before temperature: float32, shape (min(num_ids, vocab_size),).
 
-    A view of `logits` where neither is set, else a copy: computed in float64, rounded once. Repetition counts prompt
-    and output; presence and frequency count output only. Raises `InvalidRequestError` as `process` does.
+    `logits` or a view of it where neither is set, else a copy: computed in float64, rounded once. Repetition counts
+    prompt and output; presence and frequency count output only. Raises `InvalidRequestError` as `process` does.
     """
-    row = logits[:num_ids]
+    row = logits if len(logits) <= num_ids else logits[:num_ids]
     if not sampling.logit_bias and not sampling.needs_history:
         return row
     bias_ids, biases = _biases(sampling, num_ids, len(row))

@@ -67,14 +67,19 @@ class Strategy:
     eager: bool = False
 
     def __post_init__(self) -> None:
-        if self.rule is Rule.RATIO and (self.assist is not Assist.NONE or self.eager):
-            raise UnsupportedError(
-                "rule is 'ratio' together with assist or eager verification, which changes the distribution.",
-                field="rule",
-                remedy="Use rule 'match', or set assist to 'none' and eager to false.",
-            )
+        check_rule(self.rule, self.assist, eager=self.eager)
         if not self.uses_draft and not self.uses_cloud:
             raise InvalidRequestError("strategy uses neither draft nor cloud.", field="strategy")
+
+
+def check_rule(rule: Rule, assist: Assist, *, eager: bool) -> None:
+    """Raises `UnsupportedError` where the target could draw before it is settled which ids rule *ratio* tests."""
+    if rule is Rule.RATIO and (assist is not Assist.NONE or eager):
+        raise UnsupportedError(
+            "rule is 'ratio' together with assist or eager verification, which changes the distribution.",
+            field="rule",
+            remedy="Use rule 'match', or set assist to 'none' and eager to false.",
+        )
 
 
 def vanilla(draft_length_tokens: int = DEFAULT_DRAFT_LENGTH_TOKENS) -> Strategy:

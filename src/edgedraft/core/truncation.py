@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from edgedraft.core.noise import CHUNK_IDS, IdArray, scale
 from edgedraft.types import Float32Array, Float64Array, SamplingParams
@@ -28,7 +30,6 @@ _LEAST_TEMPERATURE = 1e-200
 _LEAST_LOGIT = float(np.finfo(np.float32).min)
 _FIRST_FLOOR = -3.0
 _FLOOR_STEP = 1.4
-_MAX_HALVINGS = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +46,9 @@ class Kept:
         return scale(self.values, self.top, self.temperature)
 
     def only(self, indices: IdArray) -> Kept:
+        """Of the ids those at `indices`, which ascend."""
+        if len(indices) == len(self.ids):
+            return self
         return Kept(self.ids[indices], self.values[indices], self.top, self.temperature)
 
 
@@ -53,6 +57,31 @@ def truncate(row: Float32Array, top: float, sampling: SamplingParams) -> Kept:
 
     Temperature 0 counts as 1, another below 1e-200 as 1e-200.
     """
+    kept, top_p = _without_top_p(row, top, sampling)
+    return kept if top_p == 1.0 else kept.only(_nucleus(kept, top_p))
+
+
+def best_id(row: Float32Array, top: float, sampling: SamplingParams, best: Callable[[Kept], int]) -> int:
+    """The id that `best` finds in `truncate(row, top, sampling)`.
+
+    `best`: the index of the highest of values that each id has whatever else is kept; the first one on a tie. So what
+    is best of more, and kept, is best of what is kept: of a flat row top-p need not rank the whole.
+    """
+    kept, top_p = _without_top_p(row, top, sampling)
+    if top_p == 1.0:
+        return int(kept.ids[best(kept)])
+    needed = _needed(_total_mass(kept), top_p)
+    kept = kept.only(_likely(kept, needed))
+    while True:
+        index = best(kept)
+        higher, mass = _higher(kept, index)
+        if mass < needed:
+            return int(kept.ids[index])
+        kept = kept.only(np.flatnonzero(higher))
+
+
+def _without_top_p(row: Float32Array, top: float, sampling: SamplingParams) -> tuple[Kept, float]:
+    """What min-p and top-k keep, and the top-p still to be applied: 1 where it is off, or was applied with top-k."""
     temperature = max(sampling.temperature, _LEAST_TEMPERATURE) if sampling.temperature > 0.0 else 1.0
     floor = math.log(sampling.min_p) if sampling.min_p > 0.0 else -math.inf
     top_k = sampling.top_k if 0 < sampling.top_k < len(row) else 0
@@ -62,10 +91,8 @@ def truncate(row: Float32Array, top: float, sampling: SamplingParams) -> Kept:
     if floor > -math.inf:
         kept = kept.only(np.flatnonzero(kept.scores() >= floor))
     if top_k:
-        kept = kept.only(_best(kept.scores(), top_k, sampling.top_p))
-    elif sampling.top_p < 1.0:
-        kept = kept.only(_nucleus(kept, sampling.top_p))
-    return kept
+        return kept.only(_best(kept.scores(), top_k, sampling.top_p)), 1.0
+    return kept, sampling.top_p
 
 
 @functools.lru_cache(maxsize=8)
@@ -131,23 +158,21 @@ def _needed(total: int, top_p: float) -> int:
 
 def _nucleus(kept: Kept, top_p: float) -> IdArray:
     """Indices, ascending, of the fewest highest scores that hold `top_p` of the mass of `kept`."""
-    if len(kept.ids) <= _SHORT_ROW_IDS:
-        scores = kept.scores()
-        masses = _masses(scores)
-        return np.sort(_fewest(scores, masses, _needed(int(masses.sum()), top_p)))
     needed = _needed(_total_mass(kept), top_p)
-    indices, scores, masses = _likely(kept, needed)
+    indices = _likely(kept, needed)
+    scores = scale(kept.values[indices], kept.top, kept.temperature)
+    masses = _masses(scores)
     certain: list[IdArray] = []
-    for _ in range(_MAX_HALVINGS):
-        if len(indices) <= _SHORT_ROW_IDS:
-            break
-        half = scores >= (scores.min() + scores.max()) / 2.0
-        mass = int(masses[half].sum())
+    while len(indices) > _SHORT_ROW_IDS:
+        upper = scores > scores.mean()
+        if upper.all() or not upper.any():
+            break  # equal, or nearly so: in order already
+        mass = int((masses * upper).sum())
         if mass < needed:
             needed -= mass
-            certain.append(indices[half])
-            half = ~half
-        rest = np.flatnonzero(half)
+            certain.append(indices[upper])
+            upper = ~upper
+        rest = np.flatnonzero(upper)
         indices, scores, masses = indices[rest], scores[rest], masses[rest]
     mask = np.zeros(len(kept.ids), np.bool_)
     for chosen in [*certain, indices[_fewest(scores, masses, needed)]]:
@@ -165,13 +190,29 @@ def _total_mass(kept: Kept) -> int:
     return sum(int(_masses(scale(chunk, kept.top, kept.temperature)).sum()) for chunk in chunks)
 
 
-def _likely(kept: Kept, needed: int) -> tuple[IdArray, Float64Array, IdArray]:
-    """Indices, scores and masses of enough of the highest scores to hold `needed`."""
+def _higher(kept: Kept, index: int) -> tuple[npt.NDArray[np.bool_], int]:
+    """Which ids rank before the one at `index`, and their mass."""
+    score = scale(kept.values[index : index + 1], kept.top, kept.temperature)[0]
+    parts = []
+    mass = 0
+    for start in range(0, len(kept.ids), CHUNK_IDS):
+        scores = scale(kept.values[start : start + CHUNK_IDS], kept.top, kept.temperature)
+        higher = scores > score
+        num_before = max(0, index - start)
+        higher[:num_before] |= scores[:num_before] == score
+        parts.append(higher)
+        mass += int((_masses(scores) * higher).sum())
+    return np.concatenate(parts), mass
+
+
+def _likely(kept: Kept, needed: int) -> IdArray:
+    """Indices, ascending, of enough of the highest scores to hold `needed`; of all where those are not few."""
+    everything = all_ids(len(kept.ids))
+    if len(everything) <= _SHORT_ROW_IDS:
+        return everything
     floor = _FIRST_FLOOR
-    while True:
-        indices = _above(kept.values, kept.top, kept.top + kept.temperature * floor)
-        scores = scale(kept.values[indices], kept.top, kept.temperature)
-        masses = _masses(scores)
-        if int(masses.sum()) >= needed:
-            return indices, scores, masses
+    while len(indices := _above(kept.values, kept.top, kept.top + kept.temperature * floor)) <= CHUNK_IDS:
+        if int(_masses(scale(kept.values[indices], kept.top, kept.temperature)).sum()) >= needed:
+            return indices
         floor *= _FLOOR_STEP
+    return everything

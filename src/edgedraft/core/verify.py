@@ -1,4 +1,4 @@
-"""The only place that accepts, recovers or adds a bonus token (DESIGN §3). Back ends never decide.
+"""The only place that accepts, recovers or adds a bonus token. Back ends never decide.
 
 * *match*: the target chooses its own token at each position; a draft token is accepted while equal to that choice
   (coupling without communication: Daliri, Musco and Suresh 2024). Exact, token for token.

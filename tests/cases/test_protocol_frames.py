@@ -87,7 +87,7 @@ def test_features_are_refused_by_a_text_target_and_cost_only_their_own_session(
     )
     answer = refusal(wire, recording)
     assert answer.channel == 1
-    assert "Features" in answer.message
+    assert (answer.code, "features" in answer.message) == ("unsupported", True)
     assert not answer.retryable
     wire.send(draft_message(3, [5], channel=2))
     assert verdict(wire).channel == 2

@@ -312,3 +312,12 @@ class TestEdgeOwned:
         session.answer(1, None, CommitKind.ACCEPTED_ONLY)
 
         assert len([job for job in session.jobs if isinstance(job, RunPass)]) == 1
+
+    def test_a_stop_id_does_not_cut_what_the_edge_owns(self) -> None:
+        session = Session(owner=Owner.EDGE, rule=Rule.RANK, rank=60, stop_ids=[7])
+        session.draft(2, [8, 7, 9], verify=True)
+
+        commit = session.answer(3, None, CommitKind.ACCEPTED_ONLY)
+
+        assert commit.token_ids == [8, 7, 9]
+        assert len([job for job in session.jobs if isinstance(job, RunPass)]) == 1

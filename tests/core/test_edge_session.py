@@ -291,6 +291,29 @@ def test_nothing_follows_a_cancel() -> None:
     assert edge.drafted(7) == []
 
 
+def test_a_draft_that_is_hardly_ever_accepted_is_told_once() -> None:
+    edge = Edge(vanilla(8), max_tokens=200).live()
+    told = []
+
+    for _ in range(12):
+        edge.drafted(*[7] * 8)
+        edge.commit(edge.core.length, [9], 0, kind=CommitKind.RECOVERED, num_judged=8)
+        told += edge.commands(Notice)
+
+    assert len(told) == 1
+    assert "0 of 40" in told[0].text
+
+
+def test_what_an_eager_cloud_judged_unasked_is_counted_as_drafted_in_its_round() -> None:
+    edge = Edge(Strategy(name="eager", trigger=FixedLength(9), upload=UploadImmediately(), eager=True)).live()
+    edge.drafted(7, 8)
+
+    edge.commit(2, [7, 8, 9], 2)
+
+    (record,) = edge.core.rounds
+    assert (record.num_drafted, record.num_accepted) == (2, 2)
+
+
 class TestLink:
     def test_a_lost_link_resumes_and_asks_again_from_the_committed_length(self) -> None:
         edge = Edge().live()

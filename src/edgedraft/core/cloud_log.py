@@ -24,8 +24,10 @@ class CloudLog:
         self.target_length = 0
         self.prompt_length = request.num_prompt
         self.max_length = request.max_length
-        self.stop_ids = frozenset(request.stop_ids) | (frozenset() if request.ignore_eos else eos_ids)
         self.edge_owns = request.owner is Owner.EDGE
+        self.stop_ids: frozenset[int] = frozenset()
+        if not self.edge_owns:
+            self.stop_ids = frozenset(request.stop_ids) | (frozenset() if request.ignore_eos else eos_ids)
         self._opened_length = request.num_prompt + request.num_committed
 
     def __len__(self) -> int:

@@ -40,6 +40,7 @@ from edgedraft.errors import (
     MalformedFrameError,
     SaturatedError,
     SessionLostError,
+    UnsupportedError,
 )
 from edgedraft.protocol.codec import error_to_wire
 from edgedraft.protocol.messages import (
@@ -50,6 +51,7 @@ from edgedraft.protocol.messages import (
     Commit,
     CommitKind,
     Draft,
+    Features,
     Open,
     Opened,
     OpenIds,
@@ -141,8 +143,14 @@ class CloudSession:
                     return self._next_pass()
                 case Cancel() | Close():
                     return self._close()
+                case Features():
+                    raise UnsupportedError(
+                        f"features of kind '{message.kind}' were sent; this target takes text only.",
+                        field="features",
+                        remedy="Use a target made for captioning.",
+                    )
                 case _:
-                    raise MalformedFrameError(f"{type(message).__name__} has no place in a session.")
+                    assert_never(message)
         except GapError as error:
             return self._send_error(error)
         except EdgedraftError as error:

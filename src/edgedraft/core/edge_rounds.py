@@ -47,7 +47,7 @@ class RoundClock:
                 queue_s=queue_s,
                 verify_s=verify_s,
                 network_s=left_s - queue_s,
-                num_drafted=self._num_drafted,
+                num_drafted=max(self._num_drafted, message.num_judged),  # an eager cloud judges unasked
                 num_accepted=message.num_accepted,
                 num_committed=len(message.token_ids),
             )

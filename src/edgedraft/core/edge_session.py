@@ -61,6 +61,9 @@ from edgedraft.types import (
 ACK_EVERY_TOKENS = 16
 """How often an edge that drafts nothing confirms what it holds; the cloud may lead by 64 (rule 8)."""
 MAX_EPOCH = 2**32 - 1
+MISFIT_JUDGED_TOKENS = 40
+MISFIT_ACCEPTANCE_RATE = 0.1
+"""Below this share of that many judged tokens a draft is called a misfit."""
 
 
 class EdgeSession:
@@ -90,6 +93,7 @@ class EdgeSession:
         self._patience = Patience(settings.silence_s)
         self._open_again = False
         self._timer_is_set = False
+        self._warned = False
         self._max_tail_tokens = min(settings.strategy.max_in_flight_tokens, settings.max_pending_tokens)
 
     @property
@@ -264,7 +268,7 @@ class EdgeSession:
         self._patience.progressed()
         self._count(message, now_s)
         self._reconcile(new_ids, message.position + message.num_judged)
-        return self._append(list(zip(new_ids, token_kinds(message)[known:], strict=True)))
+        return self._warn_of_misfit() + self._append(list(zip(new_ids, token_kinds(message)[known:], strict=True)))
 
     def _count(self, message: Commit, now_s: float) -> None:
         self.counters.num_judged += message.num_judged
@@ -274,6 +278,19 @@ class EdgeSession:
         if message.timings is not None:
             self._patience.verify_s = message.timings.verify_us * 1e-6
         self._clock.close(message, now_s)
+
+    def _warn_of_misfit(self) -> list[EdgeCommand]:
+        """Never silently slow: say it once where hardly any draft token is accepted."""
+        judged, accepted = self.counters.num_judged, self.counters.num_accepted
+        if self._warned or judged < MISFIT_JUDGED_TOKENS or accepted >= MISFIT_ACCEPTANCE_RATE * judged:
+            return []
+        self._warned = True
+        return [
+            Notice(
+                f"The target accepted {accepted} of {judged} draft tokens: this draft does not suit it. "
+                "Use another one, or the strategy 'cloud-only'."
+            )
+        ]
 
     def _reconcile(self, new_ids: Sequence[int], judged_end: int) -> None:
         outcome = self.tail.reconcile(new_ids, self.length, judged_end)

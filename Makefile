@@ -56,8 +56,8 @@ distclean: clean  ## clean, and remove .venv
 # Installs again only when pyproject.toml has changed. Building llama-cpp-python is silent for minutes, so a heartbeat
 # says that it goes on; its output goes nowhere while it sleeps, so that a pipe behind `make` closes with make.
 $(STAMP): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
-	  echo "edgedraft needs Python 3.11, 3.12 or 3.13; '$(PYTHON)' is `$(PYTHON) --version 2>&1`."; \
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || { \
+	  echo "edgedraft needs Python 3.11, 3.12 or 3.13; '$(PYTHON)' is `$(PYTHON) --version 2>/dev/null || echo not there`."; \
 	  echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@command -v c++ >/dev/null && command -v cc >/dev/null || { \
 	  echo "A C and a C++ compiler are needed to build llama-cpp-python, and there is none."; \

@@ -8,10 +8,13 @@ import pytest
 from rich.console import Console
 
 from edgedraft.backends.toy_tokenizer import ToyTokenizer
-from edgedraft.cli.asking import TokenPainter
+from edgedraft.cli.asking import TokenPainter, account_line, stream_to
 from edgedraft.cli.render import TOKEN_STYLES, legend, out_console, progress_bar
-from edgedraft.edge.answer import Piece
-from edgedraft.types import CommittedToken, TokenKind
+from edgedraft.edge.answer import Answer, Piece
+from edgedraft.errors import LinkLostError
+from edgedraft.metrics.derive import accounting
+from edgedraft.metrics.records import Counters, RequestRecord
+from edgedraft.types import CommittedToken, Exactness, FinishReason, TokenKind, Usage
 
 ACCEPTED, RECOVERED, BONUS = TokenKind.ACCEPTED, TokenKind.RECOVERED, TokenKind.BONUS
 
@@ -83,3 +86,36 @@ def test_a_pipe_gets_neither_colours_nor_bars(capsys: pytest.CaptureFixture[str]
     captured = capsys.readouterr()
     assert captured.out == "tokens: 1 accepted\n"
     assert captured.err == ""
+
+
+@pytest.mark.parametrize("error", [LinkLostError("gone"), KeyboardInterrupt()], ids=["link", "ctrl-c"])
+@pytest.mark.parametrize(("text", "shown"), [("", ""), ("half a", "half a\n"), ("a line\n", "a line\n")])
+def test_text_that_breaks_off_gets_its_line_end(text: str, shown: str, error: BaseException) -> None:
+    def pieces():
+        yield Piece(text, ())
+        raise error
+
+    file = io.StringIO()
+    with pytest.raises(type(error)):
+        stream_to(Console(file=file), pieces())
+    assert file.getvalue() == shown
+
+
+@pytest.mark.parametrize(("kinds", "told"), [((ACCEPTED, BONUS), True), ((ACCEPTED, TokenKind.LOCAL), False)])
+def test_tokens_per_target_pass_is_told_only_of_the_targets_own_text(kinds: tuple[TokenKind, ...], told: bool) -> None:
+    record = RequestRecord(total_s=1.0, counters=Counters(num_committed=2, num_target_passes=1))
+    answer = Answer(
+        text="ab",
+        token_ids=[97, 98],
+        tokens=_tokens("ab", *kinds),
+        finish_reason=FinishReason.LENGTH,
+        usage=Usage(1, 2),
+        strategy="vanilla",
+        exact=Exactness.BITWISE,
+        exactness_note="",
+        seed=0,
+        notices=(),
+        accounting=accounting(record),
+        record=record,
+    )
+    assert ("2.00 tokens per target pass" in account_line(answer)) is told

@@ -84,5 +84,5 @@ def test_ctrl_c_stops_the_answer_and_not_the_chat(cloud: CloudProcess) -> None:
         _, errors = child.communicate(b"/stats\n", timeout=40)
     assert child.returncode == 0, errors
     assert b"finish: cancelled" in errors
-    assert b"all: 1 answers" in errors
+    assert b"all: 1 answer," in errors
     assert b"Traceback" not in errors

@@ -26,8 +26,9 @@ def test_every_row_is_equal_and_the_cloud_process_is_gone(run) -> None:
     outcome = run("demo", *TOY)
     assert outcome.code == 0
     assert outcome.err == ""
-    for strategy in ("vanilla", "vanilla, draft: lookup", "cloud-only"):
+    for strategy in ("vanilla", "vanilla, lookup", "cloud-only"):
         assert re.search(rf"│ {strategy} +│ +yes │", outcome.out)
+    assert max(len(line) for line in outcome.out.splitlines() if line.startswith("│")) <= 80
     assert "not a speed-up" in outcome.out
     pid = int(re.search(r"process (\d+) serves", outcome.out)[1])
     assert not _is_alive(pid)

@@ -56,6 +56,7 @@ def _check(outcome, code: int, *parts: str) -> None:
         (["generate", "hi", "--no-such-option"], ["--no-such-option", "edgedraft generate --help"]),
         (["chat", "--max-tokens", "0"], ["max_tokens is 0"]),
         (["fly"], ["fly", "--help"]),
+        (["generat"], ["'generate'? See"]),
         (["cloud"], ["--model"]),
         (["cloud", "--model", "toy:wings=2"], ["wings", "vocab"]),
         (["cloud", "--model", TARGET, "--port", "99999"], ["port is 99999"]),

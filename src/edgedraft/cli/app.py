@@ -114,7 +114,8 @@ def _usage_error(error: Exception, *, as_json: bool) -> int:
     message = getattr(error, "format_message", lambda: str(error))()
     if message:  # empty: no command was given, and the help that belongs there is already printed
         name = context.command_path if context is not None else "edgedraft"
-        print_error("usage", message.rstrip(".") + ".", f"See `{name} --help`.", as_json=as_json)
+        sentence = message if message[-1] in ".?!" else f"{message}."
+        print_error("usage", sentence, f"See `{name} --help`.", as_json=as_json)
     return EXIT_USAGE
 
 

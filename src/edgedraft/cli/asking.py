@@ -18,6 +18,7 @@ from edgedraft.edge.answer import Answer, Piece
 from edgedraft.edge.blocking import BlockingAnswerStream, EdgeClient
 from edgedraft.edge.text import TextStream
 from edgedraft.errors import InvalidRequestError
+from edgedraft.types import TokenKind
 
 
 def edge_client(
@@ -88,27 +89,33 @@ class TokenPainter:
 def stream_to(
     console: Console, stream: BlockingAnswerStream, painter: TokenPainter | None = None, *, ctrl_c_stops: bool = False
 ) -> Answer:
-    """Show an answer while it is written, with a line end after it.
+    """Show an answer while it is written, with a line end after it, also where an error or Ctrl-C breaks it off.
 
     `ctrl_c_stops`: Ctrl-C ends the answer, which is then what there is of it; else it is raised as usual.
     """
+    shown: list[str] = []
     try:
-        _show(console, stream, painter)
+        _show(console, stream, painter, shown)
     except KeyboardInterrupt:
         if not ctrl_c_stops:
             raise
         stream.cancel()
-        _show(console, stream, painter)
+        _show(console, stream, painter, shown)
+    finally:
+        if shown and not shown[-1].endswith("\n"):
+            console.print()
     answer = stream.answer
-    if not answer.text.endswith("\n"):
+    if not answer.text:
         console.print()
     return answer
 
 
-def _show(console: Console, stream: BlockingAnswerStream, painter: TokenPainter | None) -> None:
+def _show(console: Console, stream: BlockingAnswerStream, painter: TokenPainter | None, shown: list[str]) -> None:
     for piece in stream:
         console.print(Text(piece.text, end="") if painter is None else painter.paint(piece), end="")
         console.file.flush()
+        if piece.text:
+            shown.append(piece.text)
 
 
 def ask(
@@ -137,7 +144,8 @@ def account_line(answer: Answer) -> str:
     parts = [f"{answer.usage.completion_tokens} tokens in {figures['total_s']:.2f} s"]
     if figures["tpt_s"] is not None:
         parts.append(f"{figures['tpt_s'] * 1e3:.0f} ms a token")
-    if figures["tokens_per_target_pass"] is not None:
+    all_from_cloud = all(token.kind is not TokenKind.LOCAL for token in answer.tokens)
+    if figures["tokens_per_target_pass"] is not None and all_from_cloud:
         parts.append(f"{figures['tokens_per_target_pass']:.2f} tokens per target pass")
     if figures["acceptance_rate"] is not None:
         parts.append(f"acceptance {figures['acceptance_rate']:.2f}")

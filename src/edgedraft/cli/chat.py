@@ -57,9 +57,8 @@ class Conversation:
         lines = [f"last: {account_line(self.answers[-1])}"]
         time_per_token_s = tpt_s(*records)
         pace = "" if time_per_token_s is None else f", {time_per_token_s * 1e3:.0f} ms a token"
-        lines.append(
-            f"all: {len(self.answers)} answers, {num_tokens} tokens{pace}, {bytes_up} bytes up, {bytes_down} down"
-        )
+        num_answers = f"{len(records)} answer{'s' if len(records) > 1 else ''}"
+        lines.append(f"all: {num_answers}, {num_tokens} tokens{pace}, {bytes_up} bytes up, {bytes_down} down")
         return lines
 
 

@@ -50,11 +50,17 @@ Deterministic = Annotated[
     bool,
     typer.Option(
         "--deterministic/--no-deterministic",
-        help="Bit-identical text whatever the other sessions do; sessions then never share a pass.",
+        help="Bit-identical text whatever the other sessions do, on one thread; sessions then never share a pass.",
     ),
 ]
 Threads = Annotated[
-    int | None, typer.Option("--threads", metavar="N", min=1, help="Threads of the engine; default: its own.")
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        min=1,
+        help="Threads of the engine; default: half of the processors, with --deterministic 1.",
+    ),
 ]
 PrefillChunk = Annotated[
     int, typer.Option("--prefill-chunk", metavar="TOKENS", min=1, help="Prompt tokens per target pass.")
@@ -221,7 +227,8 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog=options.examples(
             "edgedraft cloud --model demo:target",
-            "edgedraft cloud --model llamacpp:model.gguf --deterministic --threads 4",
+            "edgedraft cloud --model llamacpp:model-q8_0.gguf --deterministic",
+            "edgedraft cloud --model llamacpp:model.gguf --threads 4 --max-sessions 16",
             "edgedraft cloud --model llamacpp:model.gguf --host 0.0.0.0 --token-file tokens.txt "
             "--tls-cert cert.pem --tls-key key.pem",
         )

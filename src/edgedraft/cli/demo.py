@@ -36,7 +36,7 @@ DEFAULT_MAX_TOKENS = 48
 CLOUD_OPTIONS = ("--deterministic", "--threads", "1", "--context-length", "2048")
 ONE_CPU = (
     "On one CPU this shows the mechanism, not a speed-up: both models share the processor, which checks k tokens "
-    "nearly k times as slowly as it writes one. What falls everywhere is the number of target passes."
+    "nearly k times as slowly as it writes one. What falls with a draft is the number of target passes."
 )
 PROMPTS = (
     ("code", "Write a Python function that returns the sum of the squares of a list of numbers."),
@@ -119,7 +119,7 @@ def demo(
 def _ways(strategies: str, draft: str) -> list[Way]:
     ways = {
         "vanilla": Way("vanilla", "vanilla", draft),
-        "lookup": Way("vanilla, draft: lookup", "vanilla", "lookup"),
+        "lookup": Way("vanilla, lookup", "vanilla", "lookup"),
         "cloud-only": Way("cloud-only", "cloud-only", None),
     }
     names = [name.strip() for name in strategies.split(",") if name.strip()]
@@ -248,7 +248,8 @@ def _number(value: float | None, digits: int, factor: float = 1.0) -> str:
 
 def _as_table(rows: Sequence[Row], rtt_ms: float) -> Any:
     link = f"an emulated link of {rtt_ms:g} ms" if rtt_ms else "loopback"
-    columns = ("strategy", "equal", "tokens/pass", "acceptance", "ms/token", "up B/token", "down B/token")
+    # In two lines, so that the table fits a terminal of 80 columns.
+    columns = ("strategy", "equal", "tokens\n/ pass", "acceptance", "ms\n/ token", "B up\n/ token", "B down\n/ token")
     lines = [
         (
             row.strategy,

@@ -17,8 +17,8 @@ __all__ = ["DEFAULT_DRAFT", "DEFAULT_MAX_TOKENS"]
 
 NO_DRAFT = "none"
 MODELS, CLOUD, SAMPLING = "Models", "Cloud", "Sampling"
-TARGET_FORMS = "demo:target, llamacpp:PATH.gguf, hub:ORG/NAME/FILE.gguf, toy:..."
-DRAFT_FORMS = "demo:draft, llamacpp:PATH.gguf, hub:ORG/NAME/FILE.gguf, lookup, toy:..."
+TARGET_FORMS = "demo:target, llamacpp:PATH.gguf, hub:ORG/NAME/FILE.gguf, toy:seed=N"
+DRAFT_FORMS = "demo:draft, llamacpp:PATH.gguf, hub:ORG/NAME/FILE.gguf, lookup, toy:seed=N"
 
 
 def examples(*lines: str) -> str:
@@ -50,7 +50,7 @@ DraftThreads = Annotated[
         "--draft-threads",
         metavar="N",
         min=1,
-        help="Threads of the draft's engine; default: its own.",
+        help="Threads of the draft's engine; default: half of the processors.",
         rich_help_panel=MODELS,
     ),
 ]

@@ -35,7 +35,8 @@ def _parse(rest: str) -> _HubFile:
 
 def _library() -> Any:
     try:
-        import huggingface_hub
+        import huggingface_hub.errors
+        import huggingface_hub.utils
     except ImportError as error:
         raise UnsupportedError(
             f"huggingface_hub cannot be loaded: {error}.",

@@ -9,18 +9,22 @@ import collections
 import ctypes
 import importlib.metadata
 import os
+import threading
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from edgedraft.backends.gguf import GgufHeader, check_supported, no_rollback_error, read_header
 from edgedraft.errors import BackendError, InvalidRequestError, ModelFileError, UnsupportedError
 from edgedraft.types import Float32Array
+
+_T = TypeVar("_T")
 
 _CELL_MULTIPLE = 256  # llama.cpp rounds the KV cells of a sequence up to this
 _LOG_LEVEL_ERROR = 4
@@ -36,6 +40,26 @@ def _on_log(level: int, text: bytes | None, _user_data: object) -> None:
         _error_lines.append(" ".join(line.split()))
     for listener in _line_listeners:
         listener(line)
+
+
+def interruptible(call: Callable[[], _T]) -> _T:
+    """Run a long call of the engine so that Ctrl-C and SIGTERM end the wait for it.
+
+    What a signal handler raises inside the engine's log callback is swallowed there; on a thread of its own the call
+    never meets one, and the handler raises here instead.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    outcome: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="edgedraft-engine", daemon=True).start()
+    return outcome.result()
 
 
 @cache
@@ -116,7 +140,7 @@ def load_model(path: Path, *, vocab_only: bool = False, cpu_only: bool = False) 
     if cpu_only or vocab_only:
         params.n_gpu_layers = 0
     _error_lines.clear()
-    handle = library.llama_model_load_from_file(os.fsencode(path), params)
+    handle = interruptible(lambda: library.llama_model_load_from_file(os.fsencode(path), params))
     if not handle:
         raise ModelFileError(
             f"{path} cannot be loaded.{engine_words()}",
@@ -175,7 +199,7 @@ class Context:
         params.kv_unified = False
         params.swa_full = True  # a window that forgets could not be rolled back
         _error_lines.clear()
-        handle = library.llama_init_from_model(model.handle, params)
+        handle = interruptible(lambda: library.llama_init_from_model(model.handle, params))
         if not handle:
             raise BackendError(
                 f"No context of {context_length} tokens for {num_sequences} sequences could be made.{engine_words()}",

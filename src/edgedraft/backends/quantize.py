@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from edgedraft.backends.gguf import FILE_TYPES, check_supported, read_header
-from edgedraft.backends.llamacpp_engine import engine_words, listen, load_library
+from edgedraft.backends.llamacpp_engine import engine_words, interruptible, listen, load_library
 from edgedraft.errors import InvalidRequestError, ModelFileError
 
 ProgressCallback = Callable[[int, int], None]
@@ -74,7 +74,7 @@ def _run(source: Path, partial: Path, quantisation: str, progress: ProgressCallb
 
     stop_listening = listen(on_line)
     try:
-        status = library.llama_model_quantize(os.fsencode(source), os.fsencode(partial), params)
+        status = interruptible(lambda: library.llama_model_quantize(os.fsencode(source), os.fsencode(partial), params))
     finally:
         stop_listening()
     if status != 0:

@@ -152,11 +152,15 @@ class DraftToken:
 
 @dataclass(frozen=True, slots=True)
 class CommittedToken:
-    """One token of the answer. `position` counts from the first prompt token."""
+    """One token of the answer. `position` counts from the first prompt token.
+
+    `logprob`: the target's, where it was asked for; never that of a `local` token, which the target has not seen.
+    """
 
     token_id: int
     position: int
     kind: TokenKind
+    logprob: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

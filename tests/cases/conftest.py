@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 from edgedraft import EdgeClient
 from edgedraft.backends import registry
@@ -106,6 +107,33 @@ def toy_alone() -> Alone:
         return target_only_ids(target, prompt_ids, sampling=params, max_tokens=max_tokens, eos_ids=eos_ids)
 
     return write
+
+
+def scored_alone(
+    target: TargetBackend,
+    prompt_ids: Sequence[int],
+    *,
+    sampling: SamplingParams,
+    max_tokens: int,
+    eos_ids: Sequence[int] = (),
+) -> list[tuple[int, float]]:
+    """What the target writes alone, each id with the log-softmax of the row that it alone gives for it."""
+    output_ids = target_only_ids(target, prompt_ids, sampling=sampling, max_tokens=max_tokens, eos_ids=eos_ids)
+    session_id = b"scored alone"
+    target.open(session_id, prompt_ids, ())
+    while target.prefill(session_id):
+        pass
+    scored = []
+    for place, token_id in enumerate(output_ids):
+        length = len(prompt_ids) + place
+        request = ScoreRequest(session_id, max(len(prompt_ids), length - 1), output_ids[:place][-1:], ())
+        row = target.score([request])[0][0][: target.info.num_ids].astype(np.float64)
+        for biased, bias in sampling.logit_bias.items():
+            row[biased] += bias
+        row[list(set(output_ids[:place]))] -= sampling.presence_penalty
+        scored.append((token_id, float(log_softmax(row)[token_id])))
+    target.close(session_id)
+    return scored
 
 
 # -- llama.cpp -------------------------------------------------------------------------------------------------------

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from edgedraft import EdgeClient
 from edgedraft.backends import registry
-from edgedraft.backends.base import TargetBackend, Tokenizer
+from edgedraft.backends.base import BackendOptions, TargetBackend, Tokenizer
 from edgedraft.backends.template import encode_chat
 from edgedraft.bench.target_only import target_only_ids
 from edgedraft.cli.app import main
+from edgedraft.edge.answer import Answer
 from edgedraft.errors import InvalidRequestError, UnsupportedError
 from edgedraft.testing.cloud import RunningCloud, running_cloud
+from edgedraft.testing.link import running_link
 from edgedraft.types import SamplingParams
 
-from .conftest import PROMPT, TARGET, WatchedTarget, toy_model
+from .conftest import PROMPT, TARGET, WatchedTarget, scored_alone, toy_model
 
 NOBODY = "ws://127.0.0.1:1/v1/edgedraft"
 """Nobody listens there: what is refused in spite of it was refused before any work."""
@@ -46,7 +49,6 @@ def test_case_33_bias_and_penalties_are_obeyed_at_every_position_of_a_real_model
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("logprobs", True),  # case 34: not offered, so never null, 0.0 or missing
         ("top_logprobs", 2),
         ("json_schema", {}),  # case 36
         ("response_format", {"type": "json_object"}),
@@ -54,15 +56,81 @@ def test_case_33_bias_and_penalties_are_obeyed_at_every_position_of_a_real_model
         ("best_of", 2),
     ],
 )
-def test_cases_33_34_and_36_a_field_that_is_not_there_is_refused_by_name(field: str, value: Any) -> None:
+def test_cases_33_and_36_a_field_that_is_not_there_is_refused_by_name(field: str, value: Any) -> None:
     with EdgeClient(NOBODY, draft="toy:vocab=300") as client, pytest.raises(InvalidRequestError) as refused:
         client.generate("hello", **{field: value})
     assert refused.value.field == field
     assert f"'{field}' is no field of a request" in refused.value.message
 
 
-def test_case_34_no_answer_has_log_probabilities(toy_edge: EdgeClient) -> None:
-    assert "logprobs" not in toy_edge.generate(prompt_ids=PROMPT, max_tokens=3).to_dict()
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("draft_length", [1, 4, 8])
+def test_case_34_log_probabilities_are_those_of_the_target_alone(
+    toy_edge: EdgeClient, toy_target: TargetBackend, draft_length: int, temperature: float
+) -> None:
+    sampling = SamplingParams(temperature=temperature, seed=draft_length, presence_penalty=0.5, logit_bias={7: 2.0})
+    expected = scored_alone(toy_target, PROMPT, sampling=sampling, max_tokens=60)
+    options: dict[str, Any] = {
+        "prompt_ids": PROMPT,
+        "max_tokens": 60,
+        "ignore_eos": True,
+        "draft_length": draft_length,
+        "temperature": temperature,
+        "seed": draft_length,
+        "presence_penalty": 0.5,
+        "logit_bias": {7: 2.0},
+    }
+    answer = toy_edge.generate(**options, logprobs=True)
+    check_logprobs(answer, expected)
+    assert answer.to_dict()["logprobs"] == list(answer.logprobs or ())
+    plain = toy_edge.generate(**options)
+    assert plain.token_ids == answer.token_ids
+    assert plain.logprobs is None
+    assert "logprobs" not in plain.to_dict()
+    assert {token.logprob for token in plain.tokens} == {None}
+
+
+@pytest.mark.model
+def test_case_34_log_probabilities_of_a_real_model_also_after_cuts_and_evictions(
+    demo_cloud: RunningCloud, demo_target: TargetBackend, demo_tokenizer: Tokenizer
+) -> None:
+    question = "Name two colours."
+    prompt_ids = encode_chat(
+        demo_tokenizer, registry.chat_template("demo:target"), [{"role": "user", "content": question}]
+    )
+    address = urlsplit(demo_cloud.url)
+    options = BackendOptions(threads=1, context_length=512)
+    with (
+        running_link(str(address.hostname), int(address.port or 0)) as link,
+        EdgeClient(f"ws://{link.host}:{link.port}/v1/edgedraft", draft="demo:draft", draft_options=options) as client,
+    ):
+        for temperature in (0.0, 0.8):
+            expected = scored_alone(
+                demo_target,
+                prompt_ids,
+                sampling=SamplingParams(temperature=temperature, seed=5),
+                max_tokens=16,
+                eos_ids=demo_tokenizer.eos_ids,
+            )
+            for draft_length, faults in ((1, [link.cut]), (4, [demo_cloud.evict_all]), (8, [])):
+                with client.stream(
+                    question,
+                    max_tokens=16,
+                    draft_length=draft_length,
+                    temperature=temperature,
+                    seed=5,
+                    logprobs=True,
+                ) as stream:
+                    for _ in stream:
+                        if faults:
+                            faults.pop()()
+                check_logprobs(stream.answer, expected)
+
+
+def check_logprobs(answer: Answer, expected: list[tuple[int, float]]) -> None:
+    assert list(answer.token_ids) == [token_id for token_id, _ in expected]
+    assert answer.logprobs == pytest.approx([logprob for _, logprob in expected], abs=1e-3)
+    assert answer.logprobs == tuple(token.logprob for token in answer.tokens)
 
 
 def test_case_37_several_answers_are_refused_at_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,25 @@ def test_json_is_one_object_with_the_promised_keys_in_order(ask) -> None:
     assert outcome.json["usage"]["completion_tokens"] == len(outcome.json["token_ids"]) == 20
 
 
+def test_json_has_log_probabilities_where_asked(ask) -> None:
+    plain = ask("hello", "--max-tokens", "20", "--json").json
+    answer = ask("hello", "--max-tokens", "20", "--logprobs", "--json").json
+    assert list(answer) == [*plain, "logprobs"]
+    assert answer["token_ids"] == plain["token_ids"]
+    assert len(answer["logprobs"]) == 20
+    assert all(logprob < 0 for logprob in answer["logprobs"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [([], "logprobs is given without json"), (["--json", "--strategy", "edge-only"], "strategy 'edge-only'")],
+)
+def test_log_probabilities_that_cannot_be_shown_or_had_are_refused(run, words: list[str], said: str) -> None:
+    outcome = run("generate", "hello", "--url", "ws://127.0.0.1:1/v1/edgedraft", "--logprobs", *words)
+    assert outcome.code == 2
+    assert said in outcome.err
+
+
 def test_text_goes_to_stdout_and_the_account_to_stderr(ask) -> None:
     text = ask("hello", "--max-tokens", "20", "--json").json["text"]
     outcome = ask("hello", "--max-tokens", "20")

@@ -46,6 +46,7 @@ def opening(**changes: Any) -> Open:
         "assist": Assist.NONE,
         "eager": False,
         "timings": False,
+        "logprobs": False,
         "fork_of": b"",
         "token_ids": [5, 6],
     }
@@ -86,10 +87,12 @@ class Session:
     def draft(self, *args: Any, **changes: Any) -> None:
         self.tell(EdgeMessage(draft(*args, **changes), 1))
 
-    def answer(self, num_accepted: int, next_id: int | None, kind: CommitKind) -> Commit:
+    def answer(
+        self, num_accepted: int, next_id: int | None, kind: CommitKind, logprobs: tuple[float, ...] | None = None
+    ) -> Commit:
         job = self.jobs[-1]
         assert isinstance(job, RunPass)
-        self.tell(PassDone(job.pass_id, num_accepted, next_id, kind, 0.0, 0.0))
+        self.tell(PassDone(job.pass_id, num_accepted, next_id, kind, 0.0, 0.0, logprobs))
         commits = [message for message in self.sent if isinstance(message, Commit)]
         return commits[-1]
 
@@ -105,6 +108,7 @@ class Session:
         ({"rule": Rule.RANK}, "unsupported", "rank"),
         ({"owner": Owner.EDGE, "assist": Assist.ALWAYS}, "unsupported", "owner"),
         ({"fork_of": b"x" * 16}, "unsupported", "fork_of"),
+        ({"owner": Owner.EDGE, "logprobs": True}, "unsupported", "owner"),
         ({"token_ids": [5, 100]}, "invalid_request", "token_ids"),
         ({"token_ids": [5, 6, 7]}, "malformed_frame", "Open"),
     ],
@@ -203,6 +207,88 @@ def test_an_edge_that_missed_a_long_text_gets_it_in_commits_that_fit_a_frame() -
         (6_002, 999),
     ]
     assert all(encode(commit) for commit in commits)
+
+
+def resume(attach: int, text: list[int], incarnation: int = 1) -> EdgeMessage:
+    message = Resume(
+        channel=9,
+        session_id=b"s" * 16,
+        incarnation=incarnation,
+        attach=attach,
+        committed_length=len(text),
+        committed_hash=committed_hash(text),
+    )
+    return EdgeMessage(message, attach)
+
+
+class TestLogprobs:
+    def test_they_are_asked_of_the_target_and_sent_only_where_the_edge_asked(self) -> None:
+        for wanted, expected in ((True, [-0.5, -1.5]), (False, None)):
+            session = Session(logprobs=wanted)
+            session.draft(2, [7], verify=True)
+            assert session.jobs[-1].logprobs is wanted
+
+            commit = session.answer(1, 44, CommitKind.BONUS, (-0.5, -1.5) if wanted else None)
+
+            assert (commit.token_ids, commit.logprobs) == ([7, 44], expected)
+            assert encode(commit)
+
+    @pytest.mark.parametrize("changes", [{"stop_ids": [8]}, {"max_length": 4}])
+    def test_they_end_with_the_text(self, changes: dict[str, Any]) -> None:
+        session = Session(logprobs=True, **changes)
+        session.draft(2, [7, 8], verify=True)
+
+        commit = session.answer(2, 44, CommitKind.BONUS, (-1.0, -2.0, -3.0))
+
+        assert (commit.token_ids, commit.logprobs) == ([7, 8], [-1.0, -2.0])
+
+    def test_an_answer_without_ids_has_none(self) -> None:
+        session = Session(logprobs=True)
+        session.draft(2, [7, 8], verify=True)
+        session.answer(0, 44, CommitKind.RECOVERED, (-3.0,))
+
+        session.draft(4, [9], verify=True)  # of an epoch that is dead
+
+        assert isinstance(session.sent[-1], Commit)
+        assert (session.sent[-1].token_ids, session.sent[-1].logprobs) == ([], [])
+
+    def test_a_commit_that_catches_up_has_them_from_any_position(self) -> None:
+        session = Session(logprobs=True, num_committed=1, token_ids=[5, 6, 10])
+        session.draft(3, [7, 8], verify=True)
+        session.answer(2, 44, CommitKind.BONUS, (-1.0, -2.0, -3.0))
+
+        for attach, held in ((2, [5, 6, 10]), (3, [5, 6, 10, 7, 8])):
+            session.tell(resume(attach, held))
+
+            commit = session.sent[-1]
+            assert isinstance(commit, Commit)
+            lacking = {7: -1.0, 8: -2.0, 44: -3.0}
+            for token_id in held:
+                lacking.pop(token_id, None)
+            assert dict(zip(commit.token_ids, commit.logprobs or [], strict=True)) == lacking
+
+    def test_an_edge_without_the_ids_it_opened_with_has_to_open_again(self) -> None:
+        """Nobody knows the log-probabilities of those."""
+        session = Session(logprobs=True, num_committed=1, token_ids=[5, 6, 10])
+
+        session.tell(resume(2, [5, 6]))
+
+        error = session.sent[-1]
+        assert isinstance(error, Error)
+        assert error.code == "session_lost"
+
+    def test_a_session_opened_again_begins_anew(self) -> None:
+        session = Session(logprobs=True)
+        session.draft(2, [7], verify=True)
+        session.answer(1, 44, CommitKind.BONUS, (-1.0, -2.0))
+        again = opening(logprobs=True, incarnation=2, attach=2, num_committed=1, token_ids=[5, 6, 7])
+        session.tell(EdgeMessage(again, 1))
+        session.tell(PrefillDone(2))
+
+        session.draft(3, [44], incarnation=2, verify=True)
+        commit = session.answer(1, 9, CommitKind.BONUS, (-4.0, -5.0))
+
+        assert (commit.position, commit.token_ids, commit.logprobs) == (3, [44, 9], [-4.0, -5.0])
 
 
 def test_a_dead_epochs_ids_are_dropped_and_counted() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -57,6 +58,16 @@ from edgedraft.types import DraftToken, FinishReason, OnLinkLoss, SamplingParams
 EOS = 0
 
 
+class AnyToken:
+    """A trigger that any token may fire."""
+
+    def fires(self, pending: Sequence[DraftToken]) -> bool:
+        return pending[-1].confidence < 0.1
+
+    def num_before_firing(self, pending: Sequence[DraftToken]) -> int:
+        return 1
+
+
 class Edge:
     """A session whose commands are kept; `drafted` answers the step that is out."""
 
@@ -94,6 +105,8 @@ class Edge:
             assert self.step is not None
             step, self.step = self.step, None
             token = None if token_id is None else DraftToken(token_id, 0.5, 0.5)
+            if step.num_tokens > 1 and token_id not in (None, EOS):
+                self.step = DraftNext(step.epoch, step.position + 1, step.position, [token_id], step.num_tokens - 1)
             self.tell(TokenDrafted(step.epoch, step.position, token))
         return self.last
 
@@ -123,7 +136,42 @@ class Edge:
 def test_it_drafts_before_the_link_is_up() -> None:
     edge = Edge()
 
-    assert edge.tell(Start()) == [DraftNext(0, 2, 0, [5, 6])]
+    assert edge.tell(Start()) == [DraftNext(0, 2, 0, [5, 6], 2)]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "changes", "num_tokens"),
+    [
+        (vanilla(5), {}, 5),
+        (vanilla(50), {"max_tokens": 9}, 8),
+        (vanilla(50), {"max_pending_tokens": 6}, 6),
+        (vanilla(5), {"draft_context_length": 4}, 2),
+        (Strategy(name="unsure", trigger=AnyToken()), {}, 1),
+        (edge_only(), {"max_tokens": 7}, 7),
+    ],
+)
+def test_a_run_ends_where_something_must_be_decided(
+    strategy: Strategy, changes: dict[str, Any], num_tokens: int
+) -> None:
+    edge = Edge(strategy, **changes)
+
+    edge.tell(Start())
+
+    assert edge.step is not None
+    assert edge.step.num_tokens == num_tokens
+
+
+def test_the_rest_of_a_run_is_stale_after_a_contradiction() -> None:
+    edge = Edge(Strategy(name="ahead", trigger=FixedLength(2), draft_ahead_tokens=4)).live()
+    edge.drafted(7, 8, 9)
+    run = edge.step
+    edge.commit(2, [7, 44], 1, kind=CommitKind.RECOVERED, num_judged=2)
+    assert run is not None
+
+    edge.tell(TokenDrafted(run.epoch, run.position, DraftToken(10, 0.5, 0.5)))
+
+    assert len(edge.core.tail) == 0
+    assert edge.core.log == [5, 6, 7, 44]
 
 
 def test_a_long_prompt_travels_in_pieces() -> None:
@@ -155,7 +203,7 @@ def test_draft_ahead_goes_on_in_the_same_breath() -> None:
 
     edge.drafted(7, 8)
 
-    assert edge.commands(DraftNext) == [DraftNext(0, 4, 3, [8])]
+    assert edge.commands(DraftNext) == [DraftNext(0, 4, 3, [8], 2)]
     edge.drafted(9)
     edge.drafted(10)
     assert edge.step is None
@@ -193,7 +241,7 @@ def test_a_contradiction_rolls_back_to_the_first_difference_and_raises_the_epoch
         (9, TokenKind.RECOVERED),
     ]
     assert edge.core.epoch == 1
-    assert edge.commands(DraftNext) == [DraftNext(1, 4, 3, [9])]
+    assert edge.commands(DraftNext) == [DraftNext(1, 4, 3, [9], 2)]
 
 
 def test_a_repeated_commit_changes_nothing() -> None:
@@ -494,6 +542,34 @@ class TestWithoutDraft:
 
         (fail,) = edge.commands(Fail)
         assert isinstance(fail.error, BackendError)
+
+
+class TestLogprobs:
+    def test_tokens_carry_them_also_where_a_part_was_known(self) -> None:
+        edge = Edge(logprobs=True).live()
+        edge.commit(2, [7, 8], 0, logprobs=[-1.0, -2.0])
+
+        edge.commit(3, [8, 9], 0, logprobs=[-2.0, 0.0])
+
+        (emitted,) = edge.commands(EmitTokens)
+        assert [(token.token_id, token.logprob) for token in emitted.tokens] == [(9, 0.0)]
+
+    def test_a_commit_without_them_is_a_fault_of_the_cloud(self) -> None:
+        edge = Edge(logprobs=True).live()
+
+        edge.commit(2, [7, 8], 0)
+
+        (fail,) = edge.commands(Fail)
+        assert isinstance(fail.error, ProtocolError)
+
+    def test_what_the_draft_writes_alone_has_none(self) -> None:
+        edge = Edge(logprobs=True, on_link_loss=OnLinkLoss.LOCAL).live()
+        edge.drafted(7)
+
+        edge.tell(LinkDown())
+
+        (emitted,) = edge.commands(EmitTokens)
+        assert [token.logprob for token in emitted.tokens] == [None]
 
 
 def full(incarnation: int) -> Error:

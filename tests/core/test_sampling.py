@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,9 @@ from edgedraft.core.sampling import (
     choose,
     distribution_probs,
     draft_token,
+    edited_row,
     gumbel_noise,
+    logprob_of,
     noise_key,
     process,
     round_distribution,
@@ -425,3 +428,34 @@ def test_what_rounds_to_nothing_is_left_out() -> None:
 def test_malformed_distribution_is_refused(token_ids: list[int], probs: list[float]) -> None:
     with pytest.raises(ProtocolError):
         distribution_probs(DraftDistribution(token_ids, np.array(probs, "<f2").tobytes()))
+
+
+# -- log-probabilities -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_ids", [1, 40, noise.CHUNK_IDS + 7])
+def test_logprobs_are_the_log_softmax_of_real_ids_after_bias_and_penalties(num_ids: int) -> None:
+    """Temperature and truncation change nothing; padding has no part in it."""
+    logits = np.random.default_rng(num_ids).normal(0, 6, num_ids + 9).astype(np.float32)
+    logits[num_ids:] = 100.0
+    edits = SamplingParams(
+        repetition_penalty=1.5, presence_penalty=0.5, frequency_penalty=0.25, logit_bias={num_ids - 1: 3.0}
+    )
+    prompt, output = [0, num_ids - 1], [0, num_ids // 2, 0]
+    scores = slow_process(logits, edits, num_ids, prompt, output)
+    total = math.log(math.fsum(math.exp(score) for score in scores.values()))
+    for sampling in (edits, msgspec.structs.replace(edits, temperature=0.3, top_k=1, top_p=0.1, min_p=0.5)):
+        row = edited_row(logits, sampling, num_ids=num_ids, prompt_ids=prompt, output_ids=output)
+        for token_id in {0, num_ids // 2, num_ids - 1}:
+            assert logprob_of(row, token_id) == pytest.approx(scores[token_id] - total, abs=1e-9)
+
+
+def test_logprobs_of_certain_and_of_hopeless_ids() -> None:
+    assert logprob_of(row_of(5, NEVER, NEVER), 0) == 0.0
+    steep = np.finfo(np.float32)
+    assert logprob_of(row_of(steep.max, steep.min), 1) == 2.0 * float(steep.min)
+    assert logprob_of(row_of(1, 1), 1) == -math.log(2.0)
+    assert logprob_of(row_of(1, NEVER), 1) == NEVER
+    for bad in (row_of(1, math.nan), row_of(1, math.inf), row_of(NEVER, NEVER)):
+        with pytest.raises(BackendError):
+            logprob_of(bad, 0)

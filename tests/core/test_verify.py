@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -277,6 +278,47 @@ def test_ratio_refuses_what_does_not_belong_together() -> None:
     with pytest.raises(UnsupportedError) as caught:
         verify(rows, [1], GREEDY, position=0, num_ids=3, rule=Rule.RATIO, judged=[0])
     assert caught.value.field == "judged"
+
+
+# -- log-probabilities -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "full", "truncated", "penalties"])
+@pytest.mark.parametrize("rule", Rule)
+@pytest.mark.parametrize("num_draft", [0, 1, 4])
+def test_logprobs_are_those_of_the_committed_ids_each_after_those_before_it(
+    sampling: SamplingParams, rule: Rule, num_draft: int
+) -> None:
+    """Of every rule and outcome; asking for them changes nothing else."""
+    model, prompt, output = table(1), [3, 5], [4]
+    num_accepted = set()
+    for seed in range(20):
+        draft_ids = [int(i) for i in np.random.default_rng(seed).integers(0, NUM_IDS, num_draft)]
+        if seed < 5:
+            draft_ids = target_only(model, sampling, [*prompt, *output], num_draft)
+        arguments = {
+            "position": 3, "num_ids": NUM_IDS, "rule": rule, "rank": 6, "prompt_ids": prompt, "output_ids": output,
+            "distributions": [one_hot_distribution(i) for i in draft_ids] if rule is Rule.RATIO else (),
+        }  # fmt: skip
+        rows = rows_after(model, 4, draft_ids)
+        plain, verdict = (
+            verify(rows, draft_ids, sampling, logprobs=wanted, **arguments)  # type: ignore[arg-type]
+            for wanted in (False, True)
+        )
+        assert plain.logprobs is None
+        assert verdict.logprobs is not None
+        assert replace(verdict, logprobs=None) == plain
+        committed = [*draft_ids[: verdict.num_accepted], *([] if verdict.next_id is None else [verdict.next_id])]
+        edits = msgspec.structs.replace(sampling, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+        expected = []
+        for offset, token_id in enumerate(committed):
+            history = {"prompt_ids": prompt, "output_ids": output + committed[:offset]}
+            probs = process(rows[offset], edits, num_ids=NUM_IDS, **history).probs()
+            expected.append(math.log(probs[token_id]))
+        assert verdict.logprobs == pytest.approx(expected, abs=1e-9)
+        num_accepted.add(verdict.num_accepted)
+    assert max(num_accepted) == num_draft or rule is Rule.RATIO
+    assert min(num_accepted) < num_draft or num_draft == 0
 
 
 # -- rank ------------------------------------------------------------------------------------------------------------

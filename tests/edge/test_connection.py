@@ -533,6 +533,7 @@ def opening(channel: int, num_pieces: int) -> list[FromEdge]:
         assist=Assist.NONE,
         eager=False,
         timings=True,
+        logprobs=False,
         fork_of=b"",
         token_ids=[1],
     )

@@ -42,7 +42,7 @@ from edgedraft.core.sampling import draft_token
 from edgedraft.core.strategy import Strategy, UploadImmediately, UploadWhole, vanilla
 from edgedraft.core.triggers import FixedLength
 from edgedraft.core.verify import verify
-from edgedraft.types import Assist, Rule, SamplingParams
+from edgedraft.types import Assist, DraftToken, Rule, SamplingParams
 
 NUM_WORDS = 4
 LENGTH = 3
@@ -128,10 +128,17 @@ class Request:
 
     def draft(self, step: DraftNext) -> None:
         self.held = [*self.held[: step.keep_length], *step.token_ids]
-        token = draft_token(
-            DRAFT[self.held[-1]], self.sampling, step.position, num_ids=NUM_WORDS, rule=self.strategy.rule
-        )
+        token = self.drafted(step.position)
+        if step.num_tokens > 1 and not self.queues["draft"]:
+            rest = DraftNext(step.epoch, step.position + 1, step.position, [token.token_id], step.num_tokens - 1)
+            self.queues["draft"].append(lambda: self.draft(rest))
         self.to_edge(TokenDrafted(step.epoch, step.position, token))
+
+    def drafted(self, position: int) -> DraftToken:
+        row = DRAFT[self.held[-1]]
+        token = draft_token(row, self.sampling, position, num_ids=NUM_WORDS, rule=self.strategy.rule)
+        assert token is not None
+        return token
 
     def to_cloud(self, event: Any) -> None:
         for command in self.cloud.handle(event, 0.0):
@@ -203,12 +210,8 @@ def test_text_through_the_machines_follows_the_target(name: str, cut: bool) -> N
 class NotSampled(Request):
     """Drafts its likeliest word, while the distribution says that it was sampled."""
 
-    def draft(self, step: DraftNext) -> None:
-        self.held = [*self.held[: step.keep_length], *step.token_ids]
-        row = DRAFT[self.held[-1]]
-        token = draft_token(row, self.sampling, step.position, num_ids=NUM_WORDS, rule=self.strategy.rule)
-        assert token is not None
-        self.to_edge(TokenDrafted(step.epoch, step.position, replace(token, token_id=int(row.argmax()))))
+    def drafted(self, position: int) -> DraftToken:
+        return replace(super().drafted(position), token_id=int(DRAFT[self.held[-1]].argmax()))
 
 
 def test_a_draft_that_was_not_sampled_is_found() -> None:

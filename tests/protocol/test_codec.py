@@ -79,6 +79,7 @@ OPEN = Open(
     assist=Assist.NONE,
     eager=False,
     timings=False,
+    logprobs=False,
     fork_of=b"",
     token_ids=[1, 2, 3],
 )

@@ -90,12 +90,13 @@ class _Script:
 
     def _answer(self, command: EdgeCommand) -> None:
         match command:
-            case DraftNext(epoch=epoch, position=position):
-                row = self._rows[position % len(self._rows)]
-                started_s = thread_time()
-                token = draft_token(row, self._sampling, position, num_ids=len(row), rule=Rule.MATCH)
-                self._this_round_s += thread_time() - started_s
-                self._events.append(TokenDrafted(epoch, position, token))
+            case DraftNext(epoch=epoch, position=first, num_tokens=num_tokens):
+                for position in range(first, first + num_tokens):
+                    row = self._rows[position % len(self._rows)]
+                    started_s = thread_time()
+                    token = draft_token(row, self._sampling, position, num_ids=len(row), rule=Rule.MATCH)
+                    self._this_round_s += thread_time() - started_s
+                    self._events.append(TokenDrafted(epoch, position, token))
             case SendToCloud(message=Open() as opening):
                 opened = Opened(channel=1, incarnation=opening.incarnation, committed_length=opening.num_prompt)
                 self._events.append(MessageReceived(opened))

@@ -17,6 +17,8 @@ Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt; '-' r
 IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Write on past the target's own end of text.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Send the prompt as it is, without the chat template.")]
 
+Logprobs = Annotated[bool, typer.Option("--logprobs", help="With --json: add the log-probability of each token.")]
+
 
 def generate(
     prompt: Prompt,
@@ -40,6 +42,7 @@ def generate(
     system: options.System = None,
     raw: Raw = False,
     show_tokens: options.ShowTokens = False,
+    logprobs: Logprobs = False,
     as_json: options.Json = False,
 ) -> None:
     """Write one answer: the text goes to stdout, notices and a one-line account to stderr.
@@ -59,7 +62,14 @@ def generate(
         "stop": tuple(stop or ()),
         "ignore_eos": ignore_eos,
         "on_link_loss": on_link_loss,
+        "logprobs": logprobs,
     }
+    if logprobs and not as_json:
+        raise InvalidRequestError(
+            "logprobs is given without json; legal: both.",
+            field="logprobs",
+            remedy="Add --json: text has no place for them.",
+        )
     Request(**request)  # refuse what cannot be obeyed before any model is loaded
     client = edge_client(
         url=url,

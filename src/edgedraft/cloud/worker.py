@@ -218,6 +218,7 @@ class TargetWorker:
                 output_ids=command.output_ids,
                 distributions=command.distributions,
                 judged=command.judged,
+                logprobs=command.logprobs,
             )
         except Exception as error:
             self._fail(queued.session, error)
@@ -229,6 +230,7 @@ class TargetWorker:
             kind=verdict.kind,
             queue_s=started_s - queued.queued_s,
             verify_s=time.perf_counter() - started_s,
+            logprobs=verdict.logprobs,
         )
         self._answer(queued.session, done)
 

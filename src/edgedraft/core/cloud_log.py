@@ -16,6 +16,7 @@ class CloudLog:
 
     `request`: what opened it. `ids`: prompt first. `target_length`: how many of them the target has been given; a pass
     gives it the rest, which always includes the last id of a log that has changed: it has a row to choose from then.
+    Log-probabilities, where asked for, are kept of the ids that came after the opening ones.
     """
 
     def __init__(self, request: Open, eos_ids: frozenset[int]) -> None:
@@ -29,6 +30,7 @@ class CloudLog:
         if not self.edge_owns:
             self.stop_ids = frozenset(request.stop_ids) | (frozenset() if request.ignore_eos else eos_ids)
         self._opened_length = request.num_prompt + request.num_committed
+        self._logprobs: list[float] = []
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -53,19 +55,29 @@ class CloudLog:
         return len(self.ids) == self._opened_length
 
     def holds(self, resume: Resume) -> bool:
-        """Whether the text starts with what the edge holds."""
+        """Whether the text starts with what the edge holds, and the rest can be sent with all that it asked for."""
         length = resume.committed_length
-        return (
-            self.prompt_length <= length <= len(self.ids) and committed_hash(self.ids[:length]) == resume.committed_hash
-        )
+        least = self._opened_length if self.request.logprobs else self.prompt_length
+        return least <= length <= len(self.ids) and committed_hash(self.ids[:length]) == resume.committed_hash
 
-    def append_verdict(self, verdict: Sequence[int], num_accepted: int) -> list[int]:
+    def append_verdict(
+        self, verdict: Sequence[int], num_accepted: int, logprobs: Sequence[float] | None = None
+    ) -> list[int]:
         """Commit what of a verdict belongs to the text: accepted draft ids, which the target has seen, then its own."""
         start = len(self.ids)
         kept, _ = cut_at_end(verdict, length=start, max_length=self.max_length, stop_ids=self.stop_ids)
         self.ids.extend(kept)
+        if logprobs is not None:
+            self._logprobs.extend(logprobs[: len(kept)])
         self.target_length = min(start + num_accepted, len(self.ids) - 1)
         return kept
+
+    def logprobs(self, position: int, num_ids: int) -> list[float] | None:
+        """Those of `num_ids` ids from `position` on; None where the edge asked for none."""
+        if not self.request.logprobs:
+            return None
+        start = position - self._opened_length
+        return self._logprobs[start : start + num_ids]
 
     def truncate(self, length: int) -> None:
         """Take back what the edge, which owns the text, has rolled back.

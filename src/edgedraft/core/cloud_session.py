@@ -358,6 +358,7 @@ class CloudSession:
             output_ids=log.ids[log.prompt_length :] if history else (),
             distributions=tuple(self.pending.distributions[: len(draft_ids)]),
             judged=self.pending.judged_offsets(len(draft_ids)),
+            logprobs=request.logprobs,
         )
         return self._pass
 
@@ -369,7 +370,7 @@ class CloudSession:
         accepted = done.draft_ids[: event.num_accepted]
         verdict = accepted if event.next_id is None else (*accepted, event.next_id)
         position = self.length
-        token_ids = self._opened.append_verdict(verdict, event.num_accepted)
+        token_ids = self._opened.append_verdict(verdict, event.num_accepted, event.logprobs)
         commands = self._commit(
             position,
             token_ids,
@@ -426,6 +427,7 @@ class CloudSession:
                 kind=kind,
                 num_judged=num_judged,
                 num_accepted=num_accepted,
+                logprobs=self._opened.logprobs(position, len(token_ids)),
                 timings=timings,
             )
         )

@@ -46,6 +46,8 @@ def check_open(message: Open, context_length: int) -> None:
     check_rule(message.rule, message.assist, eager=message.eager)
     if message.owner is Owner.EDGE and (message.assist is not Assist.NONE or message.eager):
         raise UnsupportedError("owner is 'edge', so the target may not write by itself.", field="assist")
+    if message.owner is Owner.EDGE and message.logprobs:
+        raise UnsupportedError("owner is 'edge', which commits ids that the target has not judged.", field="logprobs")
     if message.rule is Rule.RANK and message.owner is not Owner.EDGE:
         raise UnsupportedError("rule is 'rank', which needs owner 'edge'.", field="rule")
     if message.fork_of:

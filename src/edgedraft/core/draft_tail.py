@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from edgedraft.core.events import DraftNext, TokenDrafted
@@ -35,6 +35,7 @@ class DraftTail:
         self.no_proposal = False
         self._epoch = 0
         self._step: tuple[int, int] | None = None
+        self._num_to_come = 0
         self._held_length = 0
 
     def __len__(self) -> int:
@@ -53,21 +54,28 @@ class DraftTail:
     def step_is_out(self) -> bool:
         return self._step is not None
 
-    def next_step(self, log: Sequence[int]) -> DraftNext:
-        """Ask the draft model for the token after log and tail, telling it only what it does not hold (invariant 4)."""
+    def next_run(self, log: Sequence[int], num_tokens: int) -> DraftNext:
+        """Ask the draft model for `num_tokens` tokens after log and tail, telling it only what it does not hold.
+
+        Invariant 4: the position drafted next is the end of what is held, in tokens and in the KV cache.
+        """
         assert self._step is None, "invariant 3: one draft step at a time"
         position = len(log) + len(self.tokens)
         keep = self._held_length
         unseen = [*log[keep:], *(token.token_id for token in self.tokens[max(0, keep - len(log)) :])]
         self._held_length = position
         self._step = (self._epoch, position)
-        return DraftNext(self._epoch, position, keep, unseen)
+        self._num_to_come = num_tokens
+        return DraftNext(self._epoch, position, keep, unseen, num_tokens)
 
-    def take_step(self, event: TokenDrafted) -> bool:
+    def take_step(self, event: TokenDrafted, stop_ids: Collection[int]) -> bool:
         """Whether `event` answers the step that is out; results of older epochs do not (invariant 3)."""
         if (event.epoch, event.position) != self._step:
             return False
-        self._step = None
+        self._held_length = event.position
+        self._num_to_come -= 1
+        ended = event.token is None or event.token.token_id in stop_ids or self._num_to_come == 0
+        self._step = None if ended else (event.epoch, event.position + 1)
         return True
 
     def add(self, token: DraftToken, trigger: Trigger) -> None:

@@ -51,6 +51,7 @@ def opening(session: Standing) -> list[SessionFromEdge]:
             assist=strategy.assist,
             eager=strategy.eager,
             timings=True,
+            logprobs=session.settings.logprobs,
             fork_of=b"",
             token_ids=first,
         )

@@ -61,6 +61,7 @@ from edgedraft.types import (
 ACK_EVERY_TOKENS = 16
 """How often an edge that drafts nothing confirms what it holds; the cloud may lead by 64 (rule 8)."""
 MAX_EPOCH = 2**32 - 1
+MAX_RUN_TOKENS = 16
 MISFIT_JUDGED_TOKENS = 40
 MISFIT_ACCEPTANCE_RATE = 0.1
 """Below this share of that many judged tokens a draft is called a misfit."""
@@ -80,7 +81,7 @@ class EdgeSession:
         self.log = list(settings.prompt_ids)
         self.prompt_length = len(self.log)
         self.max_length = self.prompt_length + settings.max_tokens
-        self.stop_ids = settings.stop_ids | (frozenset() if settings.ignore_eos else settings.eos_ids)
+        self.stop_ids = settings.end_ids
         self.channel = 0
         self.incarnation = 0
         self.attach = 0
@@ -265,10 +266,13 @@ class EdgeSession:
         new_ids = message.token_ids[known:]
         if not new_ids:
             return []
+        if self.settings.logprobs and message.logprobs is None:
+            return self._fail(ProtocolError("A commit came without the log-probabilities that were asked for."))
         self._patience.progressed()
         self._count(message, now_s)
         self._reconcile(new_ids, message.position + message.num_judged)
-        return self._warn_of_misfit() + self._append(list(zip(new_ids, token_kinds(message)[known:], strict=True)))
+        new = list(zip(new_ids, token_kinds(message)[known:], strict=True))
+        return self._warn_of_misfit() + self._append(new, message.logprobs and message.logprobs[known:])
 
     def _count(self, message: Commit, now_s: float) -> None:
         self.counters.num_judged += message.num_judged
@@ -305,11 +309,16 @@ class EdgeSession:
         """Rule 1: the committed length has passed the flagged position. (A raised epoch ends the wait by itself.)"""
         return self.asked_at is not None and new_length > self.asked_at
 
-    def _append(self, new: Sequence[tuple[int, TokenKind]]) -> list[EdgeCommand]:
+    def _append(
+        self, new: Sequence[tuple[int, TokenKind]], logprobs: Sequence[float] | None = None
+    ) -> list[EdgeCommand]:
         """Commit ids, show them, and end the request where the text ends."""
         ids = [token_id for token_id, _ in new]
         kept, reason = cut_at_end(ids, length=self.length, max_length=self.max_length, stop_ids=self.stop_ids)
-        tokens = [CommittedToken(token_id, self.length + i, new[i][1]) for i, token_id in enumerate(kept)]
+        tokens = [
+            CommittedToken(token_id, self.length + i, new[i][1], logprobs[i] if logprobs else None)
+            for i, token_id in enumerate(kept)
+        ]
         self.log.extend(kept)
         self.counters.num_committed += len(kept)
         commands: list[EdgeCommand] = [EmitTokens(tokens)] if tokens else []
@@ -320,7 +329,7 @@ class EdgeSession:
     def _on_token_drafted(self, event: TokenDrafted) -> list[EdgeCommand]:
         token = event.token
         self.counters.num_drafted += token is not None
-        if not self.tail.take_step(event):
+        if not self.tail.take_step(event, self.stop_ids):
             self.counters.num_discarded += token is not None
             return []
         assert event.position == self.length + len(self.tail), "invariant 4: drafted at the end of log and tail"
@@ -364,7 +373,7 @@ class EdgeSession:
         must_ask = self._must_ask()
         commands = self._upload(now_s, self.tail.fired or must_ask) if self.state is EdgeState.LIVE else []
         if not self.tail.step_is_out and (self.state is EdgeState.LOCAL or (not must_ask and self._may_draft())):
-            commands.append(self.tail.next_step(self.log))
+            commands.append(self.tail.next_run(self.log, self._run_length()))
         return commands
 
     def _acknowledge(self) -> list[EdgeCommand]:
@@ -382,6 +391,23 @@ class EdgeSession:
         if self.asked_at is None:
             return not self.tail.fired
         return self.tail.num_ahead < self.strategy.draft_ahead_tokens
+
+    def _run_length(self) -> int:
+        """How many tokens can be drafted in a row before anything has to be decided."""
+        tail = self.tail
+        end = self.length + len(tail)
+        if self.state is EdgeState.LOCAL:
+            return min(MAX_RUN_TOKENS, self.max_length - end)
+        bounds = [
+            self.strategy.trigger.num_before_firing(tail.tokens[tail.num_asked :]),
+            self.max_length - 1 - end,
+            self._max_tail_tokens - len(tail),
+        ]
+        if self.settings.draft_context_length is not None:
+            bounds.append(self.settings.draft_context_length - end)
+        if self.asked_at is not None:
+            bounds.append(self.strategy.draft_ahead_tokens - tail.num_ahead)
+        return max(1, min(bounds))
 
     def _must_ask(self) -> bool:
         """Rule 2: at the end of sequence, the length budget, the in-flight cap, and where nothing can be proposed."""

@@ -31,6 +31,7 @@ class EdgeSessionSettings:
 
     `draft_context_length`: None where the draft has no bound or there is no draft. `max_pending_tokens`: the cloud's
     limit on unjudged ids. `silence_s`: the least silence after which the session is resumed (rule 6).
+    `logprobs`: ask for the log-probability of each token.
     """
 
     session_id: bytes
@@ -45,3 +46,9 @@ class EdgeSessionSettings:
     draft_context_length: int | None = None
     max_pending_tokens: int = 256
     silence_s: float = 2.0
+    logprobs: bool = False
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """All ids that end the text."""
+        return self.stop_ids | (frozenset() if self.ignore_eos else self.eos_ids)

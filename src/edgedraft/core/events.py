@@ -42,7 +42,7 @@ class MessageReceived:
 
 @dataclass(frozen=True, slots=True)
 class TokenDrafted:
-    """The answer to `DraftNext`, with its epoch and position. `token` is None where the draft had no proposal."""
+    """One answer to `DraftNext`, with its epoch and position. `token` is None where the draft had no proposal."""
 
     epoch: int
     position: int
@@ -98,15 +98,18 @@ EdgeEvent = (
 
 @dataclass(frozen=True, slots=True)
 class DraftNext:
-    """Roll the draft model back to `keep_length` tokens, append `token_ids`, draft the token at `position`.
+    """Roll the draft model back to `keep_length` tokens, append `token_ids`, draft from `position` on.
 
-    Always `position == keep_length + len(token_ids)`. Answered by one `TokenDrafted` with the same epoch and position.
+    Always `position == keep_length + len(token_ids)`. A run of up to `num_tokens` tokens is drafted, each answered by a
+    `TokenDrafted` of the same epoch as soon as it is there. It ends early where nothing is proposed, at a stop id, and
+    where the next command comes.
     """
 
     epoch: int
     position: int
     keep_length: int
     token_ids: Sequence[int]
+    num_tokens: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +184,10 @@ class PrefillDone:
 
 @dataclass(frozen=True, slots=True)
 class PassDone:
-    """The answer to `RunPass`. `next_id` is None where the rule gives no next token (rule *rank*, all accepted)."""
+    """The answer to `RunPass`. `next_id` is None where the rule gives no next token (rule *rank*, all accepted).
+
+    `logprobs`: where asked for, one for each accepted id and the next one.
+    """
 
     pass_id: int
     num_accepted: int
@@ -189,6 +195,7 @@ class PassDone:
     kind: CommitKind
     queue_s: float
     verify_s: float
+    logprobs: Sequence[float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +247,8 @@ class RunPass:
 
     `length`: tokens of the log that the target already holds. `committed_ids`: the log's ids after those.
     `position`: where `draft_ids` start, which is the log's length. `prompt_ids` and `output_ids` are the history for
-    penalties, empty where none is set. `judged`: offsets up for judgement, None for all.
+    penalties, empty where none is set. `judged`: offsets up for judgement, None for all. `logprobs`: give those of
+    the ids that the verdict commits.
     """
 
     pass_id: int
@@ -256,6 +264,7 @@ class RunPass:
     output_ids: Sequence[int] = ()
     distributions: Sequence[DraftDistribution] = ()
     judged: Sequence[int] | None = None
+    logprobs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ __all__ = [
     "gumbel_noise",
     "highest",
     "keyed_uniform",
+    "logprob_of",
     "noise_hashes",
     "noise_key",
     "process",
@@ -189,6 +190,21 @@ def _drawn_draft(distribution: DraftDistribution, sampling: SamplingParams, posi
 def highest(row: Float32Array) -> float:
     """The highest logit of a row. Raises `BackendError` where it is not a finite number."""
     return _checked_top(float(row.max(initial=-math.inf)))
+
+
+def logprob_of(row: Float32Array, token_id: int) -> float:
+    """Natural log of an id's softmax probability in a row that `edited_row` gave.
+
+    After bias and penalties, at temperature 1 and with nothing truncated, so it is finite for whatever id a request
+    can commit and does not depend on its temperature, top-k, top-p and min-p. In float64.
+    """
+    top = highest(row)
+    total = 0.0
+    for start in range(0, len(row), CHUNK_IDS):
+        scores = row[start : start + CHUNK_IDS].astype(np.float64)
+        scores -= top
+        total += float(np.add.reduce(np.exp(scores, out=scores)))
+    return float(row[token_id]) - top - math.log(total)
 
 
 def _checked_top(top: float) -> float:

@@ -17,6 +17,12 @@ class Trigger(Protocol):
     def fires(self, pending: Sequence[DraftToken]) -> bool:
         """`pending`: tokens drafted since the last verdict was asked for, the newest last; never empty."""
 
+    def num_before_firing(self, pending: Sequence[DraftToken]) -> int:
+        """How many more tokens there will be at the least when it fires; 1 where any token may do it.
+
+        So many are drafted in a row, without asking in between. `pending` may be empty.
+        """
+
 
 class UploadPolicy(Protocol):
     """Decides how many unsent draft tokens leave now, when no verdict is asked for (then all leave)."""

@@ -16,3 +16,6 @@ class FixedLength:
 
     def fires(self, pending: Sequence[DraftToken]) -> bool:
         return len(pending) >= self.num_draft_tokens
+
+    def num_before_firing(self, pending: Sequence[DraftToken]) -> int:
+        return max(1, self.num_draft_tokens - len(pending))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from edgedraft.core.sampling import (
     chosen,
     edited_row,
     highest,
+    logprob_of,
     processed_row,
 )
 from edgedraft.errors import BackendError, ProtocolError, UnsupportedError
@@ -35,12 +36,14 @@ from edgedraft.types import DraftDistribution, Float32Array, Float64Array, Rule,
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """`num_accepted`: length of the accepted prefix of the draft, without the next token. `next_id`: the next token,
-    of the given `kind`; None (with `ACCEPTED_ONLY`) where the rule gives none.
+    of the given `kind`; None (with `ACCEPTED_ONLY`) where the rule gives none. `logprobs`: where asked for, of
+    the accepted ids and the next one.
     """
 
     num_accepted: int
     next_id: int | None
     kind: CommitKind
+    logprobs: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,9 @@ class _TargetPass:
         processed = processed_row(self.row(offset), self.sampling)
         return one_hot(processed) if self.sampling.greedy else processed
 
+    def logprobs(self, token_ids: Sequence[int]) -> tuple[float, ...]:
+        return tuple(logprob_of(self.row(offset), token_id) for offset, token_id in enumerate(token_ids))
+
     def uniform(self, offset: int, purpose: bytes) -> float:
         return keyed_uniform(self.sampling.seed, self.sampling.choice, self.position + offset, purpose)
 
@@ -88,6 +94,7 @@ def verify(
     output_ids: TokenIds = (),
     distributions: Sequence[DraftDistribution] = (),
     judged: Collection[int] | None = None,
+    logprobs: bool = False,
 ) -> Verdict:
     """Judge `draft_ids`, the first of which stands at `position`.
 
@@ -96,6 +103,7 @@ def verify(
     there on are never accepted. `prompt_ids`, `output_ids`: the history before `position`, for penalties.
     `distributions`: what each draft id was sampled from (rule *ratio*). `judged`: offsets up for judgement, None for
     all; other ids pass (rules *match* and *rank*). Without draft ids the target writes by itself: kind `OWN`.
+    `logprobs`: give those of the ids to commit, as `sampling.logprob_of` defines them.
 
     Raises `BackendError` for rows of a wrong shape or without finite logits, `ProtocolError` for distributions that
     do not belong to the draft, `UnsupportedError` for `judged` with rule *ratio*.
@@ -108,6 +116,22 @@ def verify(
         target = _TargetPass(rows, sampling, position, num_ids, prompt_ids, output_history, len(output_ids))
     else:
         target = _TargetPass(rows, sampling, position, num_ids, (), (), 0)
+    verdict = _judge(target, draft_ids, rule, rank, distributions, judged)
+    if not logprobs:
+        return verdict
+    accepted = draft_ids[: verdict.num_accepted]
+    committed = accepted if verdict.next_id is None else (*accepted, verdict.next_id)
+    return replace(verdict, logprobs=target.logprobs(committed))
+
+
+def _judge(
+    target: _TargetPass,
+    draft_ids: Sequence[int],
+    rule: Rule,
+    rank: int,
+    distributions: Sequence[DraftDistribution],
+    judged: Collection[int] | None,
+) -> Verdict:
     if not draft_ids:
         return Verdict(0, _drawn(target, 0) if rule is Rule.RATIO else target.choice(0), CommitKind.OWN)
     if rule is Rule.RATIO:

@@ -32,7 +32,8 @@ class Answer:
     `text` ends before the stop string that ended it and never holds an end-of-sequence token. `token_ids` and `tokens`
     go up to the end: the end-of-sequence id, or the token that completed the stop string, is their last. `seed` is the
     one used, drawn here where the request had none. `notices`: what the user should know, in words. `accounting`: the
-    derived figures of `record`; `exactness_note` says what `exact` depends on.
+    derived figures of `record`; `exactness_note` says what `exact` depends on. `logprobs`: where asked for, one for
+    each of `token_ids`; None for a token that the draft model wrote alone because the cloud was out of reach.
     """
 
     text: str
@@ -47,10 +48,11 @@ class Answer:
     notices: Sequence[str]
     accounting: Mapping[str, Any]
     record: RequestRecord = field(repr=False)
+    logprobs: Sequence[float | None] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON, always in this order."""
-        return {
+        """Plain values, ready for JSON, always in this order; `logprobs`, last, only where it was asked for."""
+        values = {
             "text": self.text,
             "token_ids": list(self.token_ids),
             "finish_reason": str(self.finish_reason),
@@ -62,3 +64,4 @@ class Answer:
             "seed": self.seed,
             "notices": list(self.notices),
         }
+        return values if self.logprobs is None else {**values, "logprobs": list(self.logprobs)}

@@ -28,14 +28,16 @@ class DraftOrder:
     """What stays the same over all draft tokens of a request.
 
     `num_ids`: the real vocabulary. `num_prompt`: tokens of the prompt; those after it are output (for penalties).
-    `reuse`: keep what the model holds of an earlier request as far as it is equal. It saves a prefill, but may move
-    logits by the engine's rounding; only where the target has the last word does that never show.
+    `stop_ids` end a run of draft tokens. `reuse`: keep what the model holds of an earlier request as far as it is
+    equal. It saves a prefill, but may move logits by the engine's rounding; where the target has the last word that
+    never shows.
     """
 
     sampling: SamplingParams
     rule: Rule
     num_ids: int
     num_prompt: int
+    stop_ids: frozenset[int] = frozenset()
     reuse: bool = True
 
 
@@ -113,10 +115,12 @@ class DraftSeat:
         self._order = order
         self._on_event = on_event
         self._released = False
+        self._latest: DraftNext | None = None
 
     def draft(self, command: DraftNext) -> None:
-        """Start a draft step; its one event comes back on the event loop, unless the seat was released."""
-        self._drafter.submit(lambda: self._step(command))
+        """Start a run of draft steps; their events come back on the event loop, unless the seat was released."""
+        self._latest = command
+        self._drafter.submit(lambda: self._run(command))
 
     def release(self) -> None:
         """Give the draft to the next in line. A step that runs ends by itself and tells nobody. Safe to repeat."""
@@ -124,20 +128,29 @@ class DraftSeat:
             self._released = True
             self._drafter.pass_on()
 
-    def _step(self, command: DraftNext) -> None:
-        if self._released:
-            return
-        event: TokenDrafted | DraftUnavailable
+    def _run(self, command: DraftNext) -> None:
+        """Draft the tokens of `command`, telling each at once; a later command ends the run."""
+        step = command
+        for _ in range(command.num_tokens):
+            if self._released:
+                return
+            event = self._step(step)
+            self._drafter.call_back(self._deliver, event)
+            token = event.token if isinstance(event, TokenDrafted) else None
+            if token is None or token.token_id in self._order.stop_ids or self._latest is not command:
+                return
+            step = DraftNext(step.epoch, step.position + 1, step.position, [token.token_id])
+
+    def _step(self, command: DraftNext) -> TokenDrafted | DraftUnavailable:
         try:
             token = self._drafter.sequence.step(command, self._order, lambda: self._released)
-            event = TokenDrafted(command.epoch, command.position, token)
+            return TokenDrafted(command.epoch, command.position, token)
         except ContextLengthError:
-            event = DraftUnavailable("the context of the draft model is full")
+            return DraftUnavailable("the context of the draft model is full")
         except EdgedraftError as error:
-            event = DraftUnavailable(f"the draft model failed: {error}")
+            return DraftUnavailable(f"the draft model failed: {error}")
         except Exception as error:  # an engine's own exception must not end the worker; its text may quote the prompt
-            event = DraftUnavailable(f"the draft model failed ({type(error).__name__})")
-        self._drafter.call_back(self._deliver, event)
+            return DraftUnavailable(f"the draft model failed ({type(error).__name__})")
 
     def _deliver(self, event: TokenDrafted | DraftUnavailable) -> None:
         if not self._released:

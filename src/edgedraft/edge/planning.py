@@ -83,19 +83,6 @@ def plan_request(
     sampling = request.sampling()
     _check_ids("logit_bias", sampling.logit_bias, tokenizer)
     _check_ids("stop_ids", request.stop_ids, tokenizer)
-    order = None
-    if (
-        strategy.uses_draft
-        and draft is not None
-        and (len(prompt_ids) < draft.context_length or not strategy.uses_cloud)
-    ):
-        order = DraftOrder(
-            sampling=sampling,
-            rule=strategy.rule,
-            num_ids=tokenizer.num_ids,
-            num_prompt=len(prompt_ids),
-            reuse=strategy.uses_cloud,
-        )
     settings = EdgeSessionSettings(
         session_id=secrets.token_bytes(SESSION_ID_BYTES),
         prompt_ids=prompt_ids,
@@ -109,7 +96,22 @@ def plan_request(
         draft_context_length=draft.context_length if draft is not None and strategy.uses_draft else None,
         max_pending_tokens=model.max_pending_tokens,
         silence_s=silence_s,
+        logprobs=request.logprobs,
     )
+    order = None
+    if (
+        strategy.uses_draft
+        and draft is not None
+        and (len(prompt_ids) < draft.context_length or not strategy.uses_cloud)
+    ):
+        order = DraftOrder(
+            sampling=sampling,
+            rule=strategy.rule,
+            num_ids=tokenizer.num_ids,
+            num_prompt=len(prompt_ids),
+            stop_ids=settings.end_ids,
+            reuse=strategy.uses_cloud,
+        )
     return RequestPlan(
         settings=settings,
         stop=check_stop(request.stop),

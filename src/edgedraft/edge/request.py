@@ -39,6 +39,7 @@ class RequestOptions(TypedDict, total=False):
     stop_ids: Sequence[int]
     ignore_eos: bool
     on_link_loss: str | OnLinkLoss
+    logprobs: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,9 @@ class Request:
     Exactly one of `prompt`, `messages` and `prompt_ids`. A prompt goes into the target's chat template as the user's
     message unless `raw`. `strategy`: a name or a `Strategy`; None is 'vanilla', or 'cloud-only' without a draft.
     `draft_length`: tokens per draft, strategy 'vanilla' only. `seed`: None draws one, which the answer reports.
-    `stop_ids` end the answer like an end-of-sequence id. Raises `InvalidRequestError` naming the first bad field.
+    `stop_ids` end the answer like an end-of-sequence id. `logprobs`: each token brings its log-probability, the
+    target's after bias and penalties, before temperature and truncation. Raises `InvalidRequestError` naming the first
+    bad field.
     """
 
     prompt: str | None = None
@@ -72,6 +75,7 @@ class Request:
     stop_ids: Sequence[int] = ()
     ignore_eos: bool = False
     on_link_loss: str | OnLinkLoss = OnLinkLoss.WAIT
+    logprobs: bool = False
 
     @classmethod
     def of(cls, prompt: str | None, options: Mapping[str, Any]) -> Self:
@@ -93,6 +97,10 @@ class Request:
                 _require_number(name, getattr(self, name), int)
         for name in _FLOAT_FIELDS:
             _require_number(name, getattr(self, name), float)
+        if not isinstance(self.logprobs, bool):
+            raise InvalidRequestError(
+                f"logprobs is {type(self.logprobs).__name__}; legal: true or false.", field="logprobs"
+            )
         if self.max_tokens < 1:
             raise InvalidRequestError(f"max_tokens is {self.max_tokens}; legal: 1 or more.", field="max_tokens")
         if self.n != 1:
@@ -149,6 +157,12 @@ class Request:
             raise InvalidRequestError("draft_length goes with strategy 'vanilla' by name only.", field="draft_length")
         else:
             strategy = named
+        if self.logprobs and not strategy.uses_cloud:
+            raise UnsupportedError(
+                f"logprobs are the target's, and strategy '{strategy.name}' does without it.",
+                field="logprobs",
+                remedy="Use another strategy, or leave logprobs out.",
+            )
         if strategy.uses_draft and not has_draft:
             raise InvalidRequestError(
                 f"strategy is '{strategy.name}', which needs a draft model, and this edge has none.",

@@ -249,4 +249,5 @@ class RequestRun:
             notices=tuple(self.notices),
             accounting=accounting(record),
             record=record,
+            logprobs=tuple(token.logprob for token in self.tokens) if settings.logprobs else None,
         )

@@ -120,7 +120,7 @@ class Open(Message, frozen=True, tag=5):
 
     The session starts when `num_prompt + num_committed` ids have arrived, here and in `OpenIds`. `max_length` bounds
     prompt + output. `stop_ids` end the text beside the target's own end-of-sequence ids (unless `ignore_eos`).
-    `eager`: verify whatever has arrived without being asked.
+    `eager`: verify whatever has arrived without being asked. `timings`, `logprobs`: what commits are to carry.
     """
 
     channel: UInt32
@@ -139,6 +139,7 @@ class Open(Message, frozen=True, tag=5):
     assist: Assist
     eager: bool
     timings: bool
+    logprobs: bool
     fork_of: Annotated[bytes, Meta(max_length=16)]
     token_ids: TokenIds
 
@@ -262,7 +263,10 @@ class Timings(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class Commit(Message, frozen=True, tag=15):
-    """From `position` on the text is this. `num_accepted` counts draft ids kept, without the next token."""
+    """From `position` on the text is this. `num_accepted` counts draft ids kept, without the next token.
+
+    `logprobs`: where the `Open` asked for them, one for each id (see "Log-probabilities").
+    """
 
     channel: UInt32
     incarnation: UInt32

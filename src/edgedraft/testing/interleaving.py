@@ -85,6 +85,11 @@ def target_choice(context: Sequence[int]) -> int:
     return EOS_ID if dice % 41 == 0 else 1 + dice % (NUM_IDS - 1)
 
 
+def target_logprob(context: Sequence[int]) -> float:
+    """What the target says of its choice after `context`; no two contexts of a text have the same."""
+    return -len(context) - _digest("logprob", context) / 2**33
+
+
 def draft_choice(context: Sequence[int], agreement: float) -> int:
     """The draft's next id: the target's with probability `agreement`."""
     dice = _digest("draft", context)
@@ -117,7 +122,10 @@ class _Link:
 
 
 class World:
-    """One request, one seed, one strategy, some faults. `play` returns the committed ids, prompt first."""
+    """One request, one seed, one strategy, some faults. `play` returns the committed ids, prompt first.
+
+    Every second seed asks for log-probabilities.
+    """
 
     def __init__(
         self,
@@ -149,6 +157,7 @@ class World:
                 sampling=SamplingParams(),
                 strategy=strategy,
                 eos_ids=frozenset({EOS_ID}),
+                logprobs=seed % 2 == 1,
             )
         )
         self.cloud = self._new_cloud()
@@ -332,7 +341,11 @@ class World:
                 start = len(self.prompt_ids) + len(self.shown)
                 if [token.position for token in tokens] != list(range(start, start + len(tokens))):
                     raise WrongError("a position was committed twice or skipped")
-                self.shown += [token.token_id for token in tokens]
+                for token in tokens:
+                    expected = target_logprob([*self.prompt_ids, *self.shown]) if self.edge.settings.logprobs else None
+                    if token.logprob != expected:
+                        raise WrongError(f"the log-probability of {token} is not {expected}")
+                    self.shown.append(token.token_id)
             case SetTimer(at_s=at_s):
                 self.timer_s = at_s
             case Finish() | Fail():
@@ -357,6 +370,10 @@ class World:
         fresh = self.edge.tail.step_is_out and not self.draft_steps
         if fresh and self.draft_held != current:
             raise WrongError("invariant 4: the draft model holds another text than the session")
+        if step.num_tokens > 1 and token.token_id != EOS_ID and not self.draft_steps:
+            self.draft_steps.append(
+                DraftNext(step.epoch, step.position + 1, step.position, [token.token_id], step.num_tokens - 1)
+            )
         self._to_edge(TokenDrafted(step.epoch, step.position, token))
 
     # -- cloud -----------------------------------------------------------------------------------------------------
@@ -400,16 +417,19 @@ class World:
             raise WrongError(f"{job} does not fit a target that holds {len(self.target_held)} tokens")
         self.target_held = [*self.target_held[: job.length], *job.committed_ids, *job.draft_ids]
         context = self.target_held[: job.position]
+        logprobs = [target_logprob(context)]
         accepted = 0
         for draft_id in job.draft_ids:
             if target_choice(context) != draft_id:
                 break
             context.append(draft_id)
+            logprobs.append(target_logprob(context))
             accepted += 1
         kind = CommitKind.RECOVERED if accepted < len(job.draft_ids) else CommitKind.BONUS
         before = self.cloud.length
         epoch = self.cloud.pending.epoch
-        self._to_cloud(PassDone(job.pass_id, accepted, target_choice(context), kind, 0.0, 0.0))
+        given = logprobs if job.logprobs else None
+        self._to_cloud(PassDone(job.pass_id, accepted, target_choice(context), kind, 0.0, 0.0, given))
         if self.cloud.length > before:
             self._check_pass(job, epoch)
 

@@ -107,6 +107,7 @@ def open_message(
         assist=assist,
         eager=False,
         timings=False,
+        logprobs=False,
         fork_of=b"",
         token_ids=list(token_ids),
     )

@@ -115,6 +115,22 @@ def test_what_is_no_language_model_is_refused(write_gguf: WriteGguf) -> None:
         check_supported(read_header(write_gguf(without=["tokenizer.ggml.tokens"])))
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("llama.block_count", 0),
+        ("llama.block_count", 2**32 - 1),
+        ("llama.block_count", "many"),
+        ("llama.attention.layer_norm_rms_epsilon", -1.0),
+        ("llama.attention.layer_norm_rms_epsilon", float("nan")),
+        ("llama.rope.freq_base", float("inf")),
+    ],
+)
+def test_numbers_on_which_the_engine_would_abort_are_refused(write_gguf: WriteGguf, key: str, value: object) -> None:
+    with pytest.raises(ModelFileError, match=f"{key} is "):
+        check_supported(read_header(write_gguf(architecture="llama", extra={key: value})))
+
+
 @pytest.mark.parametrize("architecture", sorted(NO_ROLLBACK_ARCHITECTURES))
 def test_a_state_that_cannot_be_rolled_back_is_refused(write_gguf: WriteGguf, architecture: str) -> None:
     header = read_header(write_gguf(architecture=architecture))

@@ -90,6 +90,24 @@ def test_bytes_of_a_split_character_join() -> None:
     assert b"".join(map(tokenizer.token_bytes, token_ids)).decode() == "🎉"
 
 
+def test_threads_that_ask_at_once_do_not_mix_up_pieces(write_gguf: WriteGguf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine is called without the interpreter lock: another may ask between its writing and our reading."""
+    tokenizer = FAMILY.open_tokenizer(str(write_gguf()))
+    expected = [tokenizer.token_bytes(token_id) for token_id in (40, 50)]
+    ask = tokenizer._library.llama_token_to_piece
+    others: list[bytes] = []
+
+    def interrupted(*arguments: object) -> int:
+        size: int = ask(*arguments)
+        if not others:
+            others.append(b"")
+            others.append(tokenizer.token_bytes(50))
+        return size
+
+    monkeypatch.setattr(tokenizer._library, "llama_token_to_piece", interrupted)
+    assert [tokenizer.token_bytes(40), others[1]] == expected
+
+
 def test_lone_surrogates_and_zero_bytes_are_encoded() -> None:
     tokenizer = FAMILY.open_tokenizer(str(resolve("demo:draft")))
     assert tokenizer.encode("a\ud800b", parse_special=False) == tokenizer.encode("a?b", parse_special=False)

@@ -244,9 +244,11 @@ class TestQuantize:
         source, other = write_gguf("source.gguf"), write_gguf("other.gguf")
         with pytest.raises(InvalidRequestError, match=r"type is 'Q9'; legal: F16, .*Q4_0"):
             quantize(source, tmp_path / "new.gguf", "Q9")
-        with pytest.raises(InvalidRequestError, match="which exists"):
+        with pytest.raises(InvalidRequestError, match="is there already"):
             quantize(source, other, "Q4_0")
-        with pytest.raises(InvalidRequestError, match="which exists"):
+        with pytest.raises(InvalidRequestError, match="is no file"):
+            quantize(source, tmp_path, "Q4_0", overwrite=True)
+        with pytest.raises(InvalidRequestError, match="is the source itself"):
             quantize(source, source, "Q4_0", overwrite=True)
         with pytest.raises(ModelFileError, match="is not a directory"):
             quantize(source, tmp_path / "absent" / "new.gguf", "Q4_0")

@@ -177,6 +177,52 @@ def test_with_json_a_usage_error_is_one_object_too(run) -> None:
     assert json.loads(run("generate", "hi", "--fly", "--json").err)["error"]["code"] == "usage"
 
 
+def _program(cloud: CloudProcess, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+    """Run in a process of its own, whose streams are real."""
+    command = [
+        sys.executable,
+        "-m",
+        "edgedraft",
+        *arguments,
+        "--url",
+        cloud.url,
+        "--draft",
+        TARGET,
+        "--max-tokens",
+        "9",
+    ]
+    ran = subprocess.run(command, input=stdin, capture_output=True, timeout=50, check=False)
+    return ran.returncode, ran.stdout.decode(), ran.stderr.decode()
+
+
+@pytest.mark.parametrize("command", [["generate", "-"], ["chat"]], ids=["generate", "chat"])
+def test_input_that_is_no_text_is_named(
+    cloud: CloudProcess, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "utf-8:strict")
+    code, out, err = _program(cloud, *command, stdin=b"\xff\xfe\n")
+    assert (code, out) == (2, "")
+    assert "UTF-8" in err
+    assert "unexpected" not in err
+
+
+def test_a_terminal_that_cannot_show_a_character_shows_another(
+    cloud: CloudProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    code, out, err = _program(cloud, "generate", "hi")
+    assert code == 0, err
+    assert "?" in out
+
+
+def test_json_is_ascii_whatever_the_text(cloud: CloudProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    code, out, _ = _program(cloud, "generate", "hi", "--json")
+    assert code == 0
+    assert "\ufffd" in json.loads(out)["text"]
+    assert out.isascii()
+
+
 def test_errors_never_hold_the_prompt(run) -> None:
     outcome = run("generate", "my private question", "--draft", TARGET, "--url", NOWHERE)
     assert "private" not in outcome.err

@@ -48,9 +48,24 @@ def test_quantize_writes_a_smaller_file_once(run, tmp_path: Path) -> None:
 def test_quantize_refuses_what_it_cannot_do(run, tmp_path: Path) -> None:
     (tmp_path / "text.gguf").write_text("not a model")
     destination = str(tmp_path / "out.gguf")
+    (tmp_path / "folder").mkdir()
     wrong_type = run("models", "quantize", str(tmp_path / "text.gguf"), destination, "--type", "Q9_9")
     assert wrong_type.code == 2
     assert "Q8_0" in wrong_type.err
     assert run("models", "quantize", str(tmp_path / "text.gguf"), destination).code == 3
     assert run("models", "quantize", str(tmp_path / "missing.gguf"), destination).code == 3
     assert not Path(destination).exists()
+    source = run("models", "pull", "demo:draft", "--json").json["path"]
+    for bad in (str(tmp_path / "folder"), source, str(tmp_path / ("n" * 300))):
+        refused = run("models", "quantize", source, bad, "--overwrite")
+        assert refused.code in (2, 3)
+        assert "unexpected" not in refused.err
+
+
+def test_a_link_to_nowhere_in_the_cache_is_listed_as_unreadable(
+    run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "gone.gguf").symlink_to("/nowhere/model.gguf")
+    monkeypatch.setenv("EDGEDRAFT_CACHE", str(tmp_path))
+    models = {model["spec"]: model for model in run("models", "list", "--json").json["models"]}
+    assert models[f"llamacpp:{tmp_path / 'gone.gguf'}"]["quantisation"] == "unreadable"

@@ -9,6 +9,7 @@ import pytest
 
 from edgedraft.cloud.sessions import CLOSE_MOVED, Connection, SessionTable
 from edgedraft.cloud.worker import TargetCommand
+from edgedraft.core.cloud_session import CloudSession
 from edgedraft.core.cloud_settings import CloudSessionSettings
 from edgedraft.core.events import (
     CancelPass,
@@ -317,6 +318,23 @@ def test_a_fault_of_ours_costs_one_session(monkeypatch: pytest.MonkeyPatch, capl
     assert list(connection.channels) == [1]
     assert "KeyError" in caplog.text
     assert "1, 2, 3" not in caplog.text
+
+
+def test_a_fault_of_ours_in_opening_costs_that_session_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud = Cloud()
+    connection, link = cloud.connect()
+    cloud.table.receive(connection, open_message(A, PROMPT, channel=1))
+    link.take()
+
+    def broken(self: CloudSession, event: CloudEvent, now_s: float) -> None:
+        raise KeyError(*PROMPT)
+
+    monkeypatch.setattr(CloudSession, "handle", broken)
+    cloud.table.receive(connection, open_message(B, PROMPT, channel=2))
+    error = error_of(link)
+    assert (error.code, error.channel, error.retryable) == ("internal", 2, False)
+    assert list(connection.channels) == [1]
+    assert len(cloud.table) == 1
 
 
 def test_after_a_crash_every_session_is_told_and_new_ones_are_refused() -> None:

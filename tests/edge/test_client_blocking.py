@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -75,6 +76,62 @@ def test_several_threads_may_ask_at_once(shared_cloud: RunningCloud, draft_spec:
         for thread in threads:
             thread.join()
         assert texts == {first: target_only([first, 1], 20) for first in range(4)}
+
+
+def test_closing_leaves_no_thread_waiting(shared_cloud: RunningCloud, draft_spec: str) -> None:
+    """Whatever moment of a request the end of the loop falls into."""
+    for pause_s in (0.0, 0.001, 0.002, 0.004, 0.008, 0.016) * 3:
+        client = EdgeClient(shared_cloud.url, draft=draft_spec)
+        client.open()
+        errors: list[BaseException] = []
+
+        def ask_for_ever(client: EdgeClient = client, errors: list[BaseException] = errors) -> None:
+            try:
+                while True:
+                    client.generate(prompt_ids=[1], max_tokens=1)
+            except EdgedraftError as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=ask_for_ever) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(pause_s)
+        client.close()
+        for thread in threads:
+            thread.join()
+        assert len(errors) == 4
+
+
+def test_whatever_still_runs_when_the_loop_ends_is_told(draft_spec: str) -> None:
+    client = EdgeClient(draft=draft_spec)
+    client.open()
+    errors: list[BaseException] = []
+    begun = threading.Event()
+
+    async def endless() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def wait() -> None:
+        with pytest.raises(EdgedraftError, match="the client was closed") as caught:
+            client.run(endless())
+        errors.append(caught.value)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    begun.wait()
+    client.close()
+    waiting.join()
+    assert errors
+
+
+def test_leaving_a_stream_after_the_client_was_closed_is_no_error(own_cloud: RunningCloud, draft_spec: str) -> None:
+    with EdgeClient(own_cloud.url, draft=draft_spec) as client:
+        with client.stream(prompt_ids=PROMPT_IDS, max_tokens=900_000, ignore_eos=True) as stream:
+            next(iter(stream))
+            client.close()
+        stream.cancel()
+        wait_until(lambda: len(own_cloud.sessions) == 0)
 
 
 def test_errors_come_through_and_threads_end(draft_spec: str) -> None:

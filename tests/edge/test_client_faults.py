@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -15,6 +16,7 @@ from edgedraft.backends.toy import ToyDraft, ToyTarget
 from edgedraft.backends.toy_model import ToyModel, ToySettings
 from edgedraft.backends.toy_tokenizer import CHAT_TEMPLATE, ToyTokenizer
 from edgedraft.config import CloudConfig, EdgeConfig
+from edgedraft.edge.answer import Answer
 from edgedraft.edge.client import ALONE_NOTICE, AnswerStream
 from edgedraft.errors import CloudUnreachableError, EdgedraftError, LinkLostError, VocabularyMismatchError
 from edgedraft.testing.cloud import RunningCloud, running_cloud
@@ -234,6 +236,43 @@ def test_another_model_after_a_reconnection_does_not_finish_the_text(
                 with pytest.raises(error):
                     async with client.stream(prompt_ids=PROMPT_IDS, max_tokens=NUM_TOKENS, ignore_eos=True) as stream:
                         await tokens_with(stream, {10: swap})
+
+    asyncio.run(work())
+
+
+class OtherNumerics(ToyTarget):
+    """The same weights in another quantisation: the same name and tokenizer, other logits."""
+
+    def __init__(self, model: ToyModel) -> None:
+        super().__init__(model)
+        self.info = dataclasses.replace(self.info, exactness_note="weights Q4_0 instead of Q8_0")
+
+
+def test_the_same_model_computed_otherwise_does_not_finish_the_text(
+    own_cloud: RunningCloud, target_spec: str, draft_spec: str
+) -> None:
+    """Neither a text that it did not begin, nor one that was planned for the other and waited for the draft."""
+
+    async def work() -> None:
+        model = ToyModel(ToySettings.parse(target_spec.partition(":")[2]))
+        async with link_to(own_cloud) as link, AsyncEdgeClient(url_of(link), draft=draft_spec, config=FAST) as client:
+            with running_cloud(OtherNumerics(model), ToyTokenizer(model.num_ids), CHAT_TEMPLATE) as other:
+                waiting: list[asyncio.Task[Answer]] = []
+
+                def ask_and_swap() -> None:
+                    waiting.append(asyncio.create_task(client.generate(prompt_ids=[1], max_tokens=5)))
+                    asyncio.get_running_loop().call_later(0.1, swap)
+
+                def swap() -> None:
+                    link._upstream = (link._upstream[0], urlsplit(other.url).port or 0)
+                    link.cut()
+
+                with pytest.raises(LinkLostError, match="Q4_0"):
+                    async with client.stream(prompt_ids=PROMPT_IDS, max_tokens=LONG, ignore_eos=True) as stream:
+                        await tokens_with(stream, {10: ask_and_swap})
+                with pytest.raises(LinkLostError, match="Q4_0"):
+                    await waiting[0]
+                assert (await client.generate(prompt_ids=[1], max_tokens=5)).token_ids, "a new request is planned anew"
 
     asyncio.run(work())
 

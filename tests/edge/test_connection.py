@@ -26,6 +26,7 @@ from edgedraft.errors import (
     AuthError,
     CloudUnreachableError,
     EdgedraftError,
+    InvalidRequestError,
     MalformedFrameError,
     ProtocolError,
     SaturatedError,
@@ -183,6 +184,25 @@ def test_nobody_there_names_the_url(url: str) -> None:
         assert caught.value.remedy
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ws://[::1/x", "ws://127.0.0.1:99999/", "ws://127.0.0.1:port/", "ws://", "ws://\udcff/", "ws://127.0.0.1/#x"],
+)
+def test_what_is_no_address_is_refused_at_once(url: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        asyncio.run(dial(EdgeConfig(url=url), VOCABULARY, timeout_s=5.0))
+    assert caught.value.field == "url"
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("token", ["secret\r\nX-More: 1", "secret\n", "s\u00e9cret", "secret\udcff"])
+def test_a_token_that_no_header_can_carry_is_refused_and_not_repeated(token: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        asyncio.run(dial(EdgeConfig(url="ws://127.0.0.1:1/", token=token), VOCABULARY, timeout_s=5.0))
+    assert caught.value.field == "token"
+    assert "cret" not in str(caught.value)
 
 
 def test_tokens(target_spec: str, draft_spec: str) -> None:
@@ -555,6 +575,8 @@ def order_of(messages: list[FromEdge]) -> list[tuple[int, str]]:
             if outbox.empty:
                 break
             outgoing = await outbox.take()
+            if outgoing.bulk:
+                outbox.answered(0.0)
             taken.append((outgoing.channel, type(decode_from_edge(outgoing.payload)).__name__))
         return taken
 

@@ -157,8 +157,8 @@ def test_one_string_is_one_stop_string() -> None:
 @pytest.mark.parametrize(
     ("stop", "named"),
     [
-        ([""], r"stop\[0\] is 0"),
-        (["a", "x" * (MAX_STOP_CHARACTERS + 1)], r"stop\[1\] is 257"),
+        ([""], r"stop\[0\] has 0"),
+        (["a", "x" * (MAX_STOP_CHARACTERS + 1)], r"stop\[1\] has 257"),
         (["a"] * (MAX_STOP_STRINGS + 1), "17 strings"),
         (["a", 3], r"stop\[1\] is int"),
     ],

@@ -6,6 +6,7 @@ specification, version 2 and 3 (little-endian): header, typed metadata, tensor i
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 from collections.abc import Mapping
@@ -116,6 +117,7 @@ NO_ROLLBACK_ARCHITECTURES = frozenset(
         "rwkv7",
     }
 )
+MAX_LAYERS = 512  # of llama.cpp, which aborts beyond
 NOT_A_LANGUAGE_MODEL_TYPES = frozenset({"adapter", "mmproj", "imatrix"})
 
 _SCALARS: Mapping[int, str] = {
@@ -386,8 +388,21 @@ def check_supported(header: GgufHeader) -> None:
     if not header.num_tokens or not header.tensors:
         lacks = "tokenizer" if not header.num_tokens else "weights"
         raise ModelFileError(f"{header.path} holds no {lacks}.", remedy="Give a complete language model in GGUF.")
+    _check_numbers(header)
     if header.architecture in NO_ROLLBACK_ARCHITECTURES:
         raise no_rollback_error(header.path, header.architecture)
+
+
+def _check_numbers(header: GgufHeader) -> None:
+    """Refuse the numbers with which the engine would abort the whole process."""
+    for key, value in header.metadata.items():
+        bad = isinstance(value, float) and not (
+            0 <= value < math.inf if key.endswith("_epsilon") else math.isfinite(value)
+        )
+        if key == f"{header.architecture}.block_count":
+            bad = not isinstance(value, int) or not 1 <= value <= MAX_LAYERS
+        if bad:
+            raise ModelFileError(f"{header.path} is damaged: {key} is {value!s:.40}.", remedy=REMEDY_FETCH)
 
 
 def no_rollback_error(path: Path, architecture: str) -> UnsupportedError:

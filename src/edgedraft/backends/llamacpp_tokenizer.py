@@ -22,7 +22,6 @@ class LlamaCppTokenizer:
         self._model = load_model(path, vocab_only=True)
         self._vocab = self._model.vocab
         self._library = load_library()
-        self._buffer = ctypes.create_string_buffer(_PIECE_BYTES)
         self.num_ids = real_vocabulary(self._model)
         self.eos_ids = end_ids(self._model, self.num_ids)
         bos_id = self._library.llama_vocab_bos(self._vocab)
@@ -50,13 +49,13 @@ class LlamaCppTokenizer:
     def close(self) -> None:
         self._model.free()
 
-    def _piece(self, token_id: int, *, special: bool) -> bytes:
+    def _piece(self, token_id: int, *, special: bool, capacity: int = _PIECE_BYTES) -> bytes:
         check_ids([token_id], self.num_ids)
-        size = self._library.llama_token_to_piece(self._vocab, token_id, self._buffer, len(self._buffer), 0, special)
+        buffer = ctypes.create_string_buffer(capacity)  # one for each call: several threads may ask at once
+        size = self._library.llama_token_to_piece(self._vocab, token_id, buffer, capacity, 0, special)
         if size < 0:
-            self._buffer = ctypes.create_string_buffer(-size)
-            return self._piece(token_id, special=special)
-        return self._buffer.raw[:size]
+            return self._piece(token_id, special=special, capacity=-size)
+        return buffer.raw[:size]
 
 
 def real_vocabulary(model: LoadedModel) -> int:

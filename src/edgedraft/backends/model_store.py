@@ -95,10 +95,11 @@ def _stored(spec: str, path: Path | None, quantisation: str = "") -> StoredModel
     if path is None:
         return StoredModel(spec, None, 0, quantisation)
     try:
-        quantisation = read_header(path).quantisation
+        header = read_header(path)
     except ModelError:
-        quantisation = "unreadable"
-    return StoredModel(spec, path, path.stat().st_size, quantisation)
+        size_bytes = path.stat().st_size if path.exists() else 0
+        return StoredModel(spec, path, size_bytes, "unreadable")
+    return StoredModel(spec, path, header.size_bytes, header.quantisation)
 
 
 def _demo_source() -> Path | None:

@@ -44,20 +44,34 @@ def quantize(
             f"type is '{quantisation}'; legal: {', '.join(QUANTISATIONS)}.", field="type", remedy="Use one of these."
         )
     check_supported(read_header(source))
-    if destination.exists() and (not overwrite or destination.samefile(source)):
-        raise InvalidRequestError(
-            f"destination is {destination}, which exists.", field="destination", remedy="Give another file name."
-        )
+    try:
+        _check_destination(source, destination, overwrite=overwrite)
+        partial = destination.with_name(f".{destination.name}.{os.getpid()}.partial")
+        try:
+            _run(source, partial, quantisation, progress, threads)
+            with partial.open("rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(partial, destination)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise ModelFileError(
+            f"{destination} cannot be written: {error.strerror}.", remedy="Give another name or place."
+        ) from error
+
+
+def _check_destination(source: Path, destination: Path, *, overwrite: bool) -> None:
+    if destination.exists():
+        if destination.samefile(source):
+            reason, remedy = "the source itself", "Give another file name."
+        elif not destination.is_file():
+            reason, remedy = "no file that could be replaced", "Give another file name."
+        else:
+            reason, remedy = "" if overwrite else "there already", "Give another file name, or overwrite it."
+        if reason:
+            raise InvalidRequestError(f"destination {destination} is {reason}.", field="destination", remedy=remedy)
     if not destination.parent.is_dir():
         raise ModelFileError(f"{destination.parent} is not a directory.", remedy="Make it, or give another place.")
-    partial = destination.with_name(f".{destination.name}.{os.getpid()}.partial")
-    try:
-        _run(source, partial, quantisation, progress, threads)
-        with partial.open("rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(partial, destination)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _run(source: Path, partial: Path, quantisation: str, progress: ProgressCallback | None, threads: int) -> None:

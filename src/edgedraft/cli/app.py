@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -84,6 +85,14 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def _forgive_streams() -> None:
+    """What the terminal cannot show becomes '?'; input that is no text reaches the request, which refuses it."""
+    for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "replace")):
+        if isinstance(stream, io.TextIOWrapper):
+            with contextlib.suppress(io.UnsupportedOperation):  # it was read from before
+                stream.reconfigure(errors=errors)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; prints every error itself.
 
@@ -91,6 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in words
+    _forgive_streams()
     try:
         with _ended_by_sigterm():
             result = typer.main.get_command(app).main(args=words, prog_name="edgedraft", standalone_mode=False)

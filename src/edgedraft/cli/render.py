@@ -43,8 +43,8 @@ def err_console() -> Console:
 
 
 def print_json(value: object) -> None:
-    """One JSON value on one line of stdout, flushed: a reader of a pipe sees it at once."""
-    print(json.dumps(value, ensure_ascii=False), flush=True)  # noqa: T201
+    """One JSON value on one line of stdout, in ASCII, flushed: a reader of a pipe sees it at once."""
+    print(json.dumps(value), flush=True)  # noqa: T201
 
 
 def styled_piece(text: str, kind: TokenKind) -> Text:

@@ -45,7 +45,7 @@ def print_error(code: str, message: str, remedy: str = "", *, as_json: bool) -> 
     """One error on stderr, as one JSON object or as one line."""
     if as_json:
         body = {"error": {"code": code, "message": message, "remedy": remedy}}
-        print(json.dumps(body, ensure_ascii=False), file=sys.stderr)  # noqa: T201
+        print(json.dumps(body), file=sys.stderr)  # noqa: T201
         return
     line = Text.assemble(("error: ", "bold red"), message)
     if remedy:

@@ -153,6 +153,10 @@ class SessionTable:
                 raise SessionLostError(f"channel {message.channel} has no session.", remedy="Open it first.")
         except EdgedraftError as error:
             self.refuse(connection, message, error)
+        except Exception as error:
+            # A fault of ours, in one session: the connection carries others.
+            log_failure(f"a session failed on {type(message).__name__}", error)
+            self.refuse(connection, message, EdgedraftError("The cloud failed on this session."))
 
     def refuse(self, connection: Connection, message: SessionFromEdge, error: EdgedraftError) -> None:
         """Answer with an error; what follows on a channel without a session is dropped until it is opened."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -55,8 +56,8 @@ class BlockingAnswerStream:
         self.cancel()
 
     def cancel(self) -> None:
-        """End the request now; the answer so far has finish reason 'cancelled'."""
-        self._client.run(_cancel(self._stream))
+        """End the request now; the answer so far has finish reason 'cancelled'. Nothing where the client is closed."""
+        self._client.post(self._stream.cancel)
 
     @property
     def answer(self) -> Answer:
@@ -97,6 +98,7 @@ class EdgeClient:
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._submitting = threading.Lock()
 
     def open(self) -> None:
         """Load tokenizer and draft. Raises what the registry raises."""
@@ -148,22 +150,34 @@ class EdgeClient:
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine on the client's loop and wait. An interrupted wait cancels it."""
-        if self._loop is None:
-            work.close()
-            raise EdgedraftError("the client is not open.", remedy="Use: with EdgeClient(...) as client.")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._submitting:
+            if self._loop is None:
+                work.close()
+                raise EdgedraftError("the client is not open.", remedy="Use: with EdgeClient(...) as client.")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise EdgedraftError("the client was closed while this request ran.") from None
         except BaseException:
             future.cancel()
             raise
 
+    def post(self, action: Callable[[], None]) -> None:
+        """Run `action` on the client's loop, after what was handed to it before; nothing where the client is closed."""
+        with self._submitting:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(action)
+
     def _stop_loop(self) -> None:
-        loop, thread = self._loop, self._thread
-        self._loop = self._thread = None
+        """Nothing is taken from here on, and whoever still waits is told."""
+        with self._submitting:
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
         if loop is not None and thread is not None:
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
+            loop.run_until_complete(_cancel_others())
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.run_until_complete(loop.shutdown_default_executor())
             loop.close()
@@ -173,5 +187,8 @@ async def _next_piece(stream: AnswerStream) -> Piece | None:
     return await anext(stream, None)
 
 
-async def _cancel(stream: AnswerStream) -> None:
-    stream.cancel()
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

@@ -133,13 +133,14 @@ class AsyncEdgeClient:
 
     async def close(self) -> None:
         """Leave the cloud and free the models. Requests that still run fail, and the cloud frees their sessions."""
+        connection, drafter = self._connection, self._drafter
+        self._connection = self._drafter = self._opened = None  # no request begins from here on
         for run in list(self._runs):
             run.break_off(EdgedraftError("the client was closed while this request ran."))
-        if self._connection is not None:
-            await self._connection.close()
-        if self._drafter is not None:
-            await self._drafter.close()
-        self._connection = self._drafter = self._opened = None
+        if connection is not None:
+            await connection.close()
+        if drafter is not None:
+            await drafter.close()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -211,13 +212,14 @@ class AsyncEdgeClient:
             try:
                 return strategy, TextModel.of_cloud(await self.connect()), notices
             except CloudUnreachableError:
-                if request.link_loss() is not OnLinkLoss.LOCAL or self._drafter is None:
+                if request.link_loss() is not OnLinkLoss.LOCAL or self.draft_info is None:
                     raise
             strategy, notices = edge_only(), [ALONE_NOTICE]
-        if self._drafter is None:
-            raise AssertionError("a strategy without cloud has a draft")
         template = await asyncio.to_thread(self._own_template)
-        return strategy, TextModel.of_draft(self._drafter.info, self.tokenizer, template), notices
+        tokenizer, info = self.tokenizer, self.draft_info  # which raises where the client was closed meanwhile
+        if info is None:
+            raise AssertionError("a strategy without cloud has a draft")
+        return strategy, TextModel.of_draft(info, tokenizer, template), notices
 
     def _own_template(self) -> str:
         """The draft's own chat template, or that of the tokenizer in use."""

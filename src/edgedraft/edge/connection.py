@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import random
 from collections.abc import Callable
 from time import perf_counter
@@ -33,7 +34,8 @@ class SessionLink:
     """One request's end of the connection. Lives until `detach`, over any number of reconnections.
 
     `on_event` hears of the link, `on_failure` of the error that no waiting will heal; both on the event loop, and
-    neither may raise. `bytes_up`, `bytes_down`: WebSocket headers and payloads of this request's messages.
+    neither may raise. `promised`: the target that the answer is to come from, as it was when the request was planned;
+    None until the first link is up. `bytes_up`, `bytes_down`: WebSocket headers and payloads of its messages.
     """
 
     def __init__(
@@ -41,10 +43,12 @@ class SessionLink:
         connection: CloudConnection,
         on_event: Callable[[EdgeEvent], None],
         on_failure: Callable[[EdgedraftError], None],
+        promised: Welcome | None,
     ) -> None:
         self._connection = connection
         self.on_event = on_event
         self.on_failure = on_failure
+        self.promised = promised
         self.channel: int | None = None
         self.bytes_up = 0
         self.bytes_down = 0
@@ -104,10 +108,13 @@ class CloudConnection:
             ) from None
 
     def attach(
-        self, on_event: Callable[[EdgeEvent], None], on_failure: Callable[[EdgedraftError], None]
+        self,
+        on_event: Callable[[EdgeEvent], None],
+        on_failure: Callable[[EdgedraftError], None],
+        promised: Welcome | None = None,
     ) -> SessionLink:
         """Take part in the connection. `LinkUp` follows as soon as the link is up, never before this returns."""
-        link = SessionLink(self, on_event, on_failure)
+        link = SessionLink(self, on_event, on_failure, promised)
         self._links.append(link)
         self._ensure_keeper()
         asyncio.get_running_loop().call_soon(self._tell_up, link)
@@ -179,13 +186,10 @@ class CloudConnection:
             delay_s = min(2 * delay_s, MAX_DELAY_S)
 
     def _come_up(self, dialled: Dialled) -> None:
-        before, self._welcome = self._welcome, dialled.welcome
-        self._socket, self._rtt_s = dialled.socket, dialled.rtt_s
+        self._welcome, self._socket, self._rtt_s = dialled.welcome, dialled.socket, dialled.rtt_s
         self.outbox = Outbox()
         self._next_channel = 0
         self._ready.set_result(dialled.welcome)
-        if before is not None and (changed := _other_model(before, dialled.welcome)) is not None:
-            self._fail_all(changed)
         for link in list(self._links):
             self._tell_up(link)
 
@@ -200,7 +204,12 @@ class CloudConnection:
 
     def _tell_up(self, link: SessionLink) -> None:
         """Give the request its channel. Channels are never used twice on a connection: late messages find nobody."""
-        if self._socket is None or link.channel is not None or link not in self._links:
+        if self._socket is None or self._welcome is None or link.channel is not None or link not in self._links:
+            return
+        link.promised = link.promised or self._welcome
+        if (changed := _other_target(link.promised, self._welcome)) is not None:
+            self.detach(link)
+            link.on_failure(changed)
             return
         link.channel = self._next_channel
         self._next_channel += 1
@@ -242,6 +251,10 @@ class CloudConnection:
                 outgoing = await outbox.take()
                 await socket.send(outgoing.payload)
                 outgoing.sent(len(outgoing.payload))
+                if outgoing.bulk:
+                    asyncio.ensure_future(await socket.ping()).add_done_callback(
+                        functools.partial(_piece_answered, outbox)
+                    )
 
     def _dispatch(self, frame: bytes | str) -> None:
         message = decode_from_cloud(frame)
@@ -255,19 +268,24 @@ class CloudConnection:
             link.on_event(MessageReceived(message))
 
 
+def _piece_answered(outbox: Outbox, pong: asyncio.Future[float]) -> None:
+    if not pong.cancelled() and pong.exception() is None:
+        outbox.answered(pong.result())
+
+
 _PROTOCOL_CLOSE_CODES = {1002, 1003, 1007, 1008, 1009}
 """Broken frames, refused data, policy, too big: a new connection would end in the same way."""
 
 
-def _other_model(before: Welcome, after: Welcome) -> EdgedraftError | None:
-    """A text begun by one model is not finished by another."""
-    if before.fingerprint == after.fingerprint and before.model == after.model:
+def _other_target(before: Welcome, after: Welcome) -> EdgedraftError | None:
+    """A text begun by one model is not finished by another, nor by the same one in another quantisation or engine."""
+    if before.fingerprint != after.fingerprint or before.model != after.model:
+        change = f"another model ('{after.model}' instead of '{before.model}')"
+    elif before.exactness != after.exactness:
+        change = f"the same model computed otherwise (now: {after.exactness.depends_on})"
+    else:
         return None
-    return LinkLostError(
-        f"the cloud came back with another model ('{after.model}' instead of '{before.model}'), "
-        "so this answer cannot be finished.",
-        remedy="Ask again.",
-    )
+    return LinkLostError(f"the cloud came back with {change}, so this answer cannot be finished.", remedy="Ask again.")
 
 
 def _for_running_requests(error: EdgedraftError, config: EdgeConfig) -> EdgedraftError:

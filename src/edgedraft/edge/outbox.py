@@ -1,4 +1,8 @@
-"""What waits for the link: drafts and verdict requests before the pieces of long prompts."""
+"""What waits for the link: drafts and verdict requests before the pieces of long prompts, and those one by one.
+
+A piece leaves only when few enough before it are unanswered: what has left can no longer be overtaken, and on a slow
+link it would hold up pings until the link counts as dead.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,8 @@ from edgedraft.protocol.codec import encode
 from edgedraft.protocol.messages import Cancel, Close, Features, FromEdge, Open, OpenIds
 
 _BULK = (Open, OpenIds, Features)
+PROMPT_S = 1.0
+"""A piece that is answered within this time makes room for one more at once; a later one takes the room away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +25,7 @@ class Outgoing:
 
     channel: int
     payload: bytes
+    bulk: bool
     continues: bool
     sent: Callable[[int], None]
 
@@ -34,6 +41,8 @@ class Outbox:
         self._urgent: deque[Outgoing] = deque()
         self._bulk: deque[Outgoing] = deque()
         self._bulk_of: Counter[int] = Counter()
+        self._num_under_way = 0
+        self._room = 1
         self._filled = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -43,10 +52,11 @@ class Outbox:
 
         Raises `FrameTooLargeError` where it is above the bound of a frame.
         """
-        outgoing = Outgoing(channel, encode(message), isinstance(message, OpenIds | Features), sent)
+        bulk, continues = isinstance(message, _BULK), isinstance(message, OpenIds | Features)
+        outgoing = Outgoing(channel, encode(message), bulk, continues, sent)
         if isinstance(message, Cancel | Close):
             self._drop_pieces(channel)
-        if isinstance(message, _BULK) or self._bulk_of[channel]:
+        if bulk or self._bulk_of[channel]:
             self._bulk.append(outgoing)
             self._bulk_of[channel] += 1
         else:
@@ -63,13 +73,21 @@ class Outbox:
         while True:
             if self._urgent:
                 return self._urgent.popleft()
-            if self._bulk:
+            if self._bulk and self._num_under_way < self._room:
                 outgoing = self._bulk.popleft()
                 self._bulk_of[outgoing.channel] -= 1
+                self._num_under_way += outgoing.bulk
                 return outgoing
             self._filled.clear()
-            self._empty.set()
+            if not self._bulk:
+                self._empty.set()
             await self._filled.wait()
+
+    def answered(self, after_s: float) -> None:
+        """A piece has arrived; its answer took `after_s`. The room doubles with each prompt round trip."""
+        self._num_under_way -= 1
+        self._room = self._room + 1 if after_s <= PROMPT_S else 1
+        self._filled.set()
 
     async def drained(self) -> None:
         """Wait until everything has been taken and the taker asks for more."""

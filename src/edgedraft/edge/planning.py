@@ -25,7 +25,7 @@ _EXACT_BY_RULE = {Rule.RATIO: Exactness.DISTRIBUTION, Rule.RANK: Exactness.LOSSY
 class TextModel:
     """The model whose text the answer is to be: the target, or the draft where it works alone.
 
-    `role` names it in errors. `rules` is None where nothing is judged.
+    `role` names it in errors. `rules` is None where nothing is judged, `welcome` where there is no cloud.
     """
 
     role: str
@@ -36,6 +36,7 @@ class TextModel:
     exactness_note: str
     max_pending_tokens: int
     rules: Sequence[Rule] | None
+    welcome: Welcome | None = None
 
     @classmethod
     def of_cloud(cls, welcome: Welcome) -> TextModel:
@@ -48,6 +49,7 @@ class TextModel:
             exactness_note=welcome.exactness.depends_on,
             max_pending_tokens=welcome.limits.max_pending_tokens,
             rules=welcome.limits.rules,
+            welcome=welcome,
         )
 
     @classmethod
@@ -119,6 +121,7 @@ def plan_request(
         exact=model.exact if model.rules is None else _EXACT_BY_RULE.get(strategy.rule, model.exact),
         exactness_note=model.exactness_note,
         notices=[*notices, *cut],
+        promised=model.welcome,
     )
 
 

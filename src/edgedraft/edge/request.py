@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self, TypedDict
 
 from edgedraft.core.strategy import Strategy, strategy_named
-from edgedraft.edge.text import check_stop
+from edgedraft.edge.text import check_stop, check_text
 from edgedraft.errors import InvalidRequestError, UnsupportedError
 from edgedraft.protocol.messages import MAX_LOGIT_BIASES, MAX_STOP_IDS
 from edgedraft.types import OnLinkLoss, SamplingParams
@@ -97,10 +97,9 @@ class Request:
                 _require_number(name, getattr(self, name), int)
         for name in _FLOAT_FIELDS:
             _require_number(name, getattr(self, name), float)
-        if not isinstance(self.logprobs, bool):
-            raise InvalidRequestError(
-                f"logprobs is {type(self.logprobs).__name__}; legal: true or false.", field="logprobs"
-            )
+        for name in ("raw", "ignore_eos", "logprobs"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise InvalidRequestError(f"{name} is {type(value).__name__}; legal: true or false.", field=name)
         if self.max_tokens < 1:
             raise InvalidRequestError(f"max_tokens is {self.max_tokens}; legal: 1 or more.", field="max_tokens")
         if self.n != 1:
@@ -110,6 +109,7 @@ class Request:
                 remedy="Send the request once for each answer, with other seeds.",
             )
         check_stop(self.stop)
+        _require_ids("stop_ids", self.stop_ids)
         if len(self.stop_ids) > MAX_STOP_IDS:
             raise InvalidRequestError(
                 f"stop_ids has {len(self.stop_ids)} ids; legal: at most {MAX_STOP_IDS}.", field="stop_ids"
@@ -124,13 +124,14 @@ class Request:
             raise InvalidRequestError(
                 f"prompt, messages and prompt_ids: {len(given)} are given; legal: exactly one.", field="prompt"
             )
-        value = getattr(self, given[0])
-        if given[0] == "prompt" and not isinstance(value, str):
-            raise InvalidRequestError(f"prompt is {type(value).__name__}; legal: a string.", field="prompt")
-        if not len(value):
+        if self.prompt is not None:
+            check_text("prompt", self.prompt)
+        elif self.messages is not None:
+            _require_messages(self.messages)
+        else:
+            _require_ids("prompt_ids", self.prompt_ids)
+        if not getattr(self, given[0]):
             raise InvalidRequestError(f"{given[0]} is empty; legal: at least one token.", field=given[0])
-        if given[0] == "prompt_ids" and not all(isinstance(each, int) and each >= 0 for each in value):
-            raise InvalidRequestError("prompt_ids holds something else than token ids.", field="prompt_ids")
 
     def sampling(self) -> SamplingParams:
         """The parameters as they travel. A seed drawn here has 53 bits, which every reader of JSON keeps."""
@@ -143,7 +144,7 @@ class Request:
             repetition_penalty=self.repetition_penalty,
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
-            logit_bias=_checked_bias(self.logit_bias or {}),
+            logit_bias=_checked_bias({} if self.logit_bias is None else self.logit_bias),
         )
 
     def chosen_strategy(self, *, has_draft: bool) -> Strategy:
@@ -153,6 +154,10 @@ class Request:
             named = "vanilla" if has_draft or self.draft_length is not None else "cloud-only"
         if isinstance(named, str):
             strategy = strategy_named(named, draft_length_tokens=self.draft_length)
+        elif not isinstance(named, Strategy):
+            raise InvalidRequestError(
+                f"strategy is {type(named).__name__}; legal: a name or a Strategy.", field="strategy"
+            )
         elif self.draft_length is not None:
             raise InvalidRequestError("draft_length goes with strategy 'vanilla' by name only.", field="draft_length")
         else:
@@ -191,13 +196,42 @@ def _require_number(name: str, value: object, kind: type[int] | type[float]) -> 
         )
 
 
+def _required_list(name: str, value: object, of: str) -> Sequence[object]:
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise InvalidRequestError(f"{name} is {type(value).__name__}; legal: a list of {of}.", field=name)
+    return value
+
+
+def _require_ids(name: str, value: object) -> None:
+    ids = _required_list(name, value, "token ids")
+    if not all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in ids):
+        raise InvalidRequestError(f"{name} holds something else than token ids.", field=name)
+
+
+def _require_messages(value: object) -> None:
+    """The kinds only: what a message must hold is checked where the template meets it."""
+    for index, message in enumerate(_required_list("messages", value, "messages")):
+        if not isinstance(message, Mapping):
+            raise InvalidRequestError(
+                f"messages[{index}] is {type(message).__name__}; legal: a mapping with role and content.",
+                field="messages",
+            )
+        for key in ("role", "content"):
+            if isinstance(message.get(key), str):
+                check_text(f"messages[{index}].{key}", message[key])
+
+
 def _checked_bias(logit_bias: Mapping[int, float]) -> dict[int, float]:
     """Ids may come as strings, as JSON has them."""
+    if not isinstance(logit_bias, Mapping):
+        raise InvalidRequestError(
+            f"logit_bias is {type(logit_bias).__name__}; legal: a mapping from id to number.", field="logit_bias"
+        )
     if len(logit_bias) > MAX_LOGIT_BIASES:
         raise InvalidRequestError(
             f"logit_bias has {len(logit_bias)} ids; legal: at most {MAX_LOGIT_BIASES}.", field="logit_bias"
         )
     try:
         return {int(token_id): float(bias) for token_id, bias in logit_bias.items()}
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         raise InvalidRequestError("logit_bias holds something else than id: number.", field="logit_bias") from None

@@ -41,6 +41,7 @@ from edgedraft.edge.text import TextStream
 from edgedraft.errors import EdgedraftError, LinkError
 from edgedraft.metrics.derive import accounting
 from edgedraft.metrics.records import RequestRecord
+from edgedraft.protocol.messages import Welcome
 from edgedraft.types import CommittedToken, Exactness, FinishReason, OnLinkLoss, Usage
 
 NOTABLE_WAIT_S = 0.5
@@ -49,7 +50,10 @@ LOCAL_NOTE = "Some or all of this text is the draft model's own, without a verdi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestPlan:
-    """Everything decided before a request runs. `exact` holds as long as the text stays the target's."""
+    """Everything decided before a request runs. `exact` holds as long as the text stays the target's.
+
+    `promised`: what the cloud said of itself when this was decided; None where there is no cloud.
+    """
 
     settings: EdgeSessionSettings
     stop: Sequence[str]
@@ -57,6 +61,7 @@ class RequestPlan:
     exact: Exactness
     exactness_note: str
     notices: Sequence[str] = ()
+    promised: Welcome | None = None
 
 
 class RequestRun:
@@ -91,7 +96,7 @@ class RequestRun:
             if (waited_s := self._now_s() - asked_s) >= NOTABLE_WAIT_S:
                 self.notices.append(f"Waited {waited_s:.1f} s for the draft model, which another request was using.")
         if connection is not None:
-            self._link = connection.attach(self.feed, self.link_failed)
+            self._link = connection.attach(self.feed, self.link_failed, self.plan.promised)
         self.feed(Start())
 
     async def next_piece(self) -> Piece | None:

@@ -11,19 +11,38 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 256
 
 
+def check_text(name: str, value: object) -> None:
+    """Raises `InvalidRequestError` for what is no string, or holds half a character: a lone surrogate, which is what
+    bytes that are no UTF-8 become. `name`: the field, or one of its elements as in `stop[1]`.
+    """
+    field = name.partition("[")[0]
+    if not isinstance(value, str):
+        raise InvalidRequestError(f"{name} is {type(value).__name__}; legal: a string.", field=field)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(
+            f"{name} holds U+{ord(value[error.start]):04X}, which is no character.",
+            field=field,
+            remedy="Send text that is valid Unicode; files and arguments must be UTF-8.",
+        ) from None
+
+
 def check_stop(stop: str | Sequence[str]) -> tuple[str, ...]:
     """The stop strings of a request, one or several.
 
-    Raises `InvalidRequestError` naming `stop`: more than 16, an empty one, or one above 256 characters.
+    Raises `InvalidRequestError` naming `stop`: no strings, more than 16, an empty one, or one above 256 characters.
     """
+    if isinstance(stop, bytes) or not isinstance(stop, Sequence):
+        raise InvalidRequestError(f"stop is {type(stop).__name__}; legal: a string or several.", field="stop")
     strings = (stop,) if isinstance(stop, str) else tuple(stop)
     if len(strings) > MAX_STOP_STRINGS:
         raise InvalidRequestError(f"stop has {len(strings)} strings; legal: at most {MAX_STOP_STRINGS}.", field="stop")
     for index, string in enumerate(strings):
-        if not isinstance(string, str) or not 1 <= len(string) <= MAX_STOP_CHARACTERS:
-            size = f"{len(string)} characters" if isinstance(string, str) else type(string).__name__
+        check_text(f"stop[{index}]", string)
+        if not 1 <= len(string) <= MAX_STOP_CHARACTERS:
             raise InvalidRequestError(
-                f"stop[{index}] is {size}; legal: a string of 1 to {MAX_STOP_CHARACTERS} characters.", field="stop"
+                f"stop[{index}] has {len(string)} characters; legal: 1 to {MAX_STOP_CHARACTERS}.", field="stop"
             )
     return strings
 

@@ -1,0 +1,57 @@
+"""How much of a long prompt may be under way."""
+
+from __future__ import annotations
+
+import asyncio
+
+from edgedraft.edge.outbox import PROMPT_S, Outbox
+from edgedraft.protocol.messages import OpenIds
+from edgedraft.testing.wire import draft_message, open_message
+
+
+async def num_taken_at_once(outbox: Outbox) -> int:
+    """Take until the outbox gives nothing more without an answer."""
+    num_taken = 0
+    while True:
+        taking = asyncio.ensure_future(outbox.take())
+        await asyncio.sleep(0)
+        if not taking.done():
+            taking.cancel()
+            return num_taken
+        taking.result()
+        num_taken += 1
+
+
+def with_a_long_prompt(num_pieces: int) -> Outbox:
+    outbox = Outbox()
+    outbox.put(1, open_message(bytes(16), [1], num_prompt=num_pieces), lambda _: None)
+    for offset in range(1, num_pieces):
+        outbox.put(1, OpenIds(channel=1, incarnation=1, offset=offset, token_ids=[1]), lambda _: None)
+    return outbox
+
+
+def test_pieces_wait_for_answers_and_drafts_do_not_wait_for_pieces() -> None:
+    async def work() -> None:
+        outbox = with_a_long_prompt(20)
+        assert await num_taken_at_once(outbox) == 1
+        outbox.put(2, draft_message(5, [1], channel=2), lambda _: None)
+        assert await num_taken_at_once(outbox) == 1, "the draft"
+        for num_under_way in (1, 2, 4):
+            for _ in range(num_under_way):
+                outbox.answered(PROMPT_S / 2)
+            assert await num_taken_at_once(outbox) == 2 * num_under_way, "a fast link is soon filled"
+
+    asyncio.run(work())
+
+
+def test_on_a_slow_link_one_piece_is_under_way() -> None:
+    async def work() -> None:
+        outbox = with_a_long_prompt(20)
+        assert await num_taken_at_once(outbox) == 1
+        outbox.answered(PROMPT_S / 2)
+        assert await num_taken_at_once(outbox) == 2
+        for _ in range(2):
+            outbox.answered(PROMPT_S * 2)
+        assert await num_taken_at_once(outbox) == 1
+
+    asyncio.run(work())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 
 from edgedraft.cloud.sessions import CLOSE_MOVED, Connection, SessionTable
@@ -298,6 +299,21 @@ def test_results_of_another_incarnation_or_of_a_session_that_is_gone_are_dropped
     assert error_of(link).code == "session_lost"
     cloud.tell(PrefillDone(2), incarnation=2)
     assert len(cloud.table) == 0
+
+
+def test_a_late_failure_of_an_older_incarnation_does_not_end_one_that_is_being_opened() -> None:
+    cloud = Cloud()
+    connection, link = cloud.connect()
+    cloud.table.receive(connection, open_message(A, PROMPT))
+    again = msgspec.structs.replace(open_message(A, PROMPT), incarnation=2, attach=2, num_prompt=len(PROMPT) + 1)
+    cloud.table.receive(connection, again)
+    link.take()
+
+    cloud.tell(TargetFailed(BackendError("late")), incarnation=1)
+
+    assert link.take() == []
+    cloud.table.receive(connection, OpenIds(channel=again.channel, incarnation=2, offset=len(PROMPT), token_ids=[4]))
+    assert [type(message) for message in link.take()] == [Opened]
 
 
 def test_a_fault_of_ours_costs_one_session(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -441,3 +441,23 @@ def test_no_cloud_fails_at_once_and_names_url_and_remedy(draft_spec: str) -> Non
             assert time.perf_counter() - started_s < client.config.connect_timeout_s
 
     asyncio.run(work())
+
+
+def test_a_request_cancelled_while_it_waits_for_the_draft_never_begins(
+    shared_cloud: RunningCloud, draft_spec: str
+) -> None:
+    async def work() -> None:
+        async with AsyncEdgeClient(shared_cloud.url, draft=draft_spec) as client:
+            async with client.stream("one", max_tokens=200, ignore_eos=True) as first:
+                await anext(first)
+                second = client.stream("two", max_tokens=5)
+                entering = asyncio.create_task(second.__aenter__())
+                while second._run is None:
+                    await asyncio.sleep(0.001)
+                second.cancel()
+            await entering
+            assert [piece async for piece in second] == []
+            assert second.answer.finish_reason is FinishReason.CANCELLED
+            assert (await client.generate("three", max_tokens=5)).usage.completion_tokens == 5
+
+    asyncio.run(work())

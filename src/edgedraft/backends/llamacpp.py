@@ -26,6 +26,7 @@ from edgedraft.backends.llamacpp_engine import (
     processor_features,
 )
 from edgedraft.backends.llamacpp_tokenizer import LlamaCppTokenizer, end_ids, real_vocabulary
+from edgedraft.core.sequence import common_prefix_length
 from edgedraft.errors import (
     BackendError,
     ContextLengthError,
@@ -43,13 +44,6 @@ MAX_CHUNK_TOKENS = 4096
 MAX_THREADS = 512
 # Measured bit-identical for blocks of 1 to 16 on one thread; others are not, or were not measured.
 EXACT_MATRIX_TYPES = frozenset({"Q4_0", "Q4_1", "Q8_0"})
-
-
-def _common_length(one: Sequence[int], other: Sequence[int]) -> int:
-    for index, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return index
-    return min(len(one), len(other))
 
 
 def _check_range(field_name: str, value: int, most: int) -> None:
@@ -227,7 +221,7 @@ class LlamaCppTarget:
 
         The last id is always evaluated again, since its row of logits is needed.
         """
-        equal = min(_common_length(session.ids[: session.length], ids), len(ids) - 1)
+        equal = min(common_prefix_length(session.ids[: session.length], ids), len(ids) - 1)
         same_prompt = prompt_length == session.prompt_length and equal >= prompt_length
         if same_prompt or not self._exact:
             return equal

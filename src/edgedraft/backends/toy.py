@@ -14,6 +14,7 @@ import numpy as np
 from edgedraft.backends.base import BackendOptions, ScoreRequest
 from edgedraft.backends.toy_model import ToyModel, ToySettings
 from edgedraft.backends.toy_tokenizer import CHAT_TEMPLATE, ToyTokenizer
+from edgedraft.core.sequence import common_prefix_length
 from edgedraft.errors import BackendError, ContextLengthError, SaturatedError
 from edgedraft.types import Float32Array
 
@@ -25,13 +26,6 @@ def _check_room(length: int, context_length: int) -> None:
             field="prompt",
             remedy="Shorten the prompt, or open the model with a larger context.",
         )
-
-
-def _equal_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    for index, (one, other) in enumerate(zip(left, right, strict=False)):
-        if one != other:
-            return index
-    return min(len(left), len(right))
 
 
 class ToyDraft:
@@ -108,7 +102,7 @@ class ToyTarget:
         before = self._sessions.get(session_id)
         if before is None and len(self._sessions) >= self.max_sessions:
             raise SaturatedError(f"all {self.max_sessions} sessions are in use.")
-        kept = 0 if before is None else _equal_prefix(before.token_ids[: before.num_held], token_ids)
+        kept = 0 if before is None else common_prefix_length(before.token_ids[: before.num_held], token_ids)
         # The last row is always computed anew: what was held of the session before may end elsewhere.
         self._sessions[session_id] = _Session(len(prompt_ids), token_ids, min(kept, len(token_ids) - 1))
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from edgedraft.backends.base import BackendOptions, Tokenizer
+from edgedraft.backends.registry import parse_spec
 from edgedraft.cli.options import NO_DRAFT
 from edgedraft.cli.render import TOKEN_STYLES, err_console, legend, out_console
 from edgedraft.edge.answer import Answer, Piece
@@ -37,7 +38,7 @@ def edge_client(
         model = None
     elif strategy == "cloud-only":
         model = None
-        tokenizer = tokenizer or (None if draft.startswith("lookup") else draft)
+        tokenizer = tokenizer or (None if parse_spec(draft).family == "lookup" else draft)
     return EdgeClient(
         url,
         draft=model,

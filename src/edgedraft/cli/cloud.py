@@ -167,12 +167,14 @@ def _serve(model: str, config: CloudConfig, backend: BackendOptions, *, as_json:
     if not as_json:
         err_console().print(f"loading {model} ...")
     target = open_target(model, backend)
+    app = None
     try:
         app = create_app(config, target, open_tokenizer(model), chat_template(model), model_name=target.info.name)
         _say_loaded(_description(model, target, config), as_json=as_json)
         serve(config, app, lambda url: _say_listening(url, as_json=as_json))
     finally:
-        target.shutdown()
+        if app is None or not app.state.worker.alive:
+            target.shutdown()
 
 
 def _description(model: str, target: TargetBackend, config: CloudConfig) -> dict[str, Any]:

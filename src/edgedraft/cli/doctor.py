@@ -15,7 +15,7 @@ import typer
 from rich.text import Text
 
 from edgedraft.backends.base import BackendOptions
-from edgedraft.backends.registry import installed_families, load_family, open_draft, open_tokenizer
+from edgedraft.backends.registry import installed_families, load_family, open_draft, open_tokenizer, parse_spec
 from edgedraft.cli import options
 from edgedraft.cli.render import out_console, print_json
 from edgedraft.config import EdgeConfig, read_environment
@@ -92,7 +92,7 @@ def _edge_model(draft: str | None, tokenizer: str | None) -> tuple[list[Check], 
         info = model.info
         model.close()
         checks.append(Check("draft", "ok", f"{info.name} ({info.engine} {info.quantisation}".rstrip() + ")"))
-    spec = tokenizer or (None if draft is None or draft.startswith("lookup") else draft)
+    spec = tokenizer or (None if draft is None or parse_spec(draft).family == "lookup" else draft)
     if spec is None:
         return checks, None
     try:

@@ -33,7 +33,7 @@ def create_app(
 ) -> FastAPI:
     """The application that serves one target. The caller keeps the target and shuts it down after the application.
 
-    Hashes the whole vocabulary (0.1 s for 152,000 ids). `app.state.sessions` is the `SessionTable`.
+    Hashes the whole vocabulary (0.1 s for 152,000 ids). `app.state` has `sessions` (`SessionTable`) and `worker`.
     Raises `InvalidRequestError` for bad token digests and `ProtocolError` for a template too long to be sent.
     """
     check_tokens(config.token_sha256)
@@ -55,6 +55,7 @@ def create_app(
     app = FastAPI(title="edgedraft cloud", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(TokenGate, token_sha256=config.token_sha256)
     app.state.sessions = table
+    app.state.worker = worker
 
     @app.websocket(WEBSOCKET_PATH)
     async def edgedraft(websocket: WebSocket) -> None:

@@ -23,7 +23,6 @@ from edgedraft.core.events import (
     ConnectionLost,
     EdgeMessage,
     Evicted,
-    OpenTarget,
     SendToEdge,
     TargetFailed,
 )
@@ -82,7 +81,6 @@ class Entry:
     target_key: bytes
     session: CloudSession
     last_used_s: float
-    incarnation: int = 0
     connection: Connection | None = None
     channel: int = 0
     expiry: asyncio.TimerHandle | None = None
@@ -232,7 +230,7 @@ class SessionTable:
     def on_target(self, target_key: bytes, incarnation: int, event: CloudEvent) -> None:
         """A result of the worker; one for a session that is gone, or for another incarnation of it, is dropped."""
         entry = self._by_target_key.get(target_key)
-        if entry is not None and entry.incarnation == incarnation:
+        if entry is not None and entry.session.incarnation == incarnation:
             self._dispatch(entry, event)
 
     def on_crash(self) -> None:
@@ -283,8 +281,6 @@ class SessionTable:
                 if connection is not None:
                     connection.link.send(encode(command.message))
                 continue
-            if isinstance(command, OpenTarget):
-                entry.incarnation = command.incarnation
             self.worker.submit(entry.target_key, command)
             if isinstance(command, CloseTarget):
                 self._forget(entry)

@@ -72,10 +72,18 @@ class TargetWorker:
         self._thread.start()
 
     async def stop(self) -> None:
-        """End the thread after the piece of work that runs now; every session is closed in the target."""
+        """End the thread after the piece of work that runs now; every session is closed in the target.
+
+        A piece of work that does not end within `STOP_TIMEOUT_S` is left to itself: see `alive`.
+        """
         if self._thread.is_alive():
             self._inbox.put(None)
             await asyncio.to_thread(self._thread.join, STOP_TIMEOUT_S)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread is still at work, so that the target must not be freed under it."""
+        return self._thread.is_alive()
 
     @property
     def ready(self) -> bool:

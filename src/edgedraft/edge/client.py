@@ -45,9 +45,13 @@ class AnswerStream:
         self._client = client
         self._request = request
         self._run: RequestRun | None = None
+        self._cancelled = False
 
     async def __aenter__(self) -> Self:
-        self._run = await self._client.start(self._request)
+        self._run = await self._client.prepare(self._request)
+        if self._cancelled:
+            self._run.cancel()
+        await self._client.start(self._run)
         return self
 
     async def __aexit__(
@@ -66,6 +70,7 @@ class AnswerStream:
 
     def cancel(self) -> None:
         """End the request now. The iteration ends, and the answer so far has finish reason 'cancelled'."""
+        self._cancelled = True
         if self._run is not None:
             self._run.cancel()
 
@@ -185,8 +190,8 @@ class AsyncEdgeClient:
         """The draft model in use; None without one."""
         return None if self._drafter is None else self._drafter.info
 
-    async def start(self, request: Request) -> RequestRun:
-        """Begin a request (`AnswerStream` is the way to use it)."""
+    async def prepare(self, request: Request) -> RequestRun:
+        """Decide everything about a request before it runs (`AnswerStream` is the way to use it)."""
         started_s = perf_counter()
         tokenizer = self.tokenizer
         strategy = request.chosen_strategy(has_draft=self._drafter is not None)
@@ -202,8 +207,12 @@ class AsyncEdgeClient:
         )
         run = RequestRun(plan, tokenizer, started_s=started_s)
         self._runs.add(run)
-        await run.start(self._link() if strategy.uses_cloud else None, self._drafter)
         return run
+
+    async def start(self, run: RequestRun) -> None:
+        """Begin a prepared request, once the draft is free if it uses one."""
+        uses_cloud = run.session.strategy.uses_cloud
+        await run.start(self._link() if uses_cloud else None, self._drafter)
 
     async def _text_model(self, request: Request, strategy: Strategy) -> tuple[Strategy, TextModel, list[str]]:
         """Whose text it will be. Without a cloud the draft's, where the request wants that rather than an error."""

@@ -90,7 +90,7 @@ class RequestRun:
         if drafter is not None and self.plan.order is not None:
             asked_s = self._now_s()
             self._seat = await drafter.reserve(self.plan.order, self.feed)
-            if self._ended:  # broken off while it waited
+            if self._ended:  # cancelled or broken off while it waited
                 self._seat.release()
                 return
             if (waited_s := self._now_s() - asked_s) >= NOTABLE_WAIT_S:

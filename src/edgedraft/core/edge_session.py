@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import assert_never
 
+from edgedraft.core.draft_reach import DraftReach
 from edgedraft.core.draft_tail import DraftTail
 from edgedraft.core.edge_messages import drafted, opening, resuming, token_kinds
 from edgedraft.core.edge_patience import Patience
@@ -61,7 +62,6 @@ from edgedraft.types import (
 ACK_EVERY_TOKENS = 16
 """How often an edge that drafts nothing confirms what it holds; the cloud may lead by 64 (rule 8)."""
 MAX_EPOCH = 2**32 - 1
-MAX_RUN_TOKENS = 16
 MISFIT_JUDGED_TOKENS = 40
 MISFIT_ACCEPTANCE_RATE = 0.1
 """Below this share of that many judged tokens a draft is called a misfit."""
@@ -95,7 +95,7 @@ class EdgeSession:
         self._open_again = False
         self._timer_is_set = False
         self._warned = False
-        self._max_tail_tokens = min(settings.strategy.max_in_flight_tokens, settings.max_pending_tokens)
+        self._reach = DraftReach(settings)
 
     @property
     def length(self) -> int:
@@ -367,10 +367,10 @@ class EdgeSession:
             return []
         if not self.strategy.uses_draft:
             return self._acknowledge()
-        if not self.tail.tokens and self.asked_at is None and self._draft_is_full(self.length):
+        if not self.tail.tokens and self.asked_at is None and self._reach.is_full(self.length):
             reason = f"the draft model's context of {self.settings.draft_context_length} tokens is full"
             return [*self._without_draft(reason), *self._acknowledge()]
-        must_ask = self._must_ask()
+        must_ask = self._reach.must_ask(self.length, self.tail)
         commands = self._upload(now_s, self.tail.fired or must_ask) if self.state is EdgeState.LIVE else []
         if not self.tail.step_is_out and (self.state is EdgeState.LOCAL or (not must_ask and self._may_draft())):
             commands.append(self.tail.next_run(self.log, self._run_length()))
@@ -382,44 +382,16 @@ class EdgeSession:
         self._acked_length = self.length
         return [SendToCloud(Ack(channel=self.channel, incarnation=self.incarnation, committed_length=self.length))]
 
-    def _draft_is_full(self, length: int) -> bool:
-        limit = self.settings.draft_context_length
-        return limit is not None and length >= limit
+    def _run_length(self) -> int:
+        if self.state is EdgeState.LOCAL:
+            return self._reach.run_length_alone(self.length)
+        return self._reach.run_length(self.length, self.tail, ahead=self.asked_at is not None)
 
     def _may_draft(self) -> bool:
         """Up to the question, and past it as far as the strategy drafts ahead."""
         if self.asked_at is None:
             return not self.tail.fired
         return self.tail.num_ahead < self.strategy.draft_ahead_tokens
-
-    def _run_length(self) -> int:
-        """How many tokens can be drafted in a row before anything has to be decided."""
-        tail = self.tail
-        end = self.length + len(tail)
-        if self.state is EdgeState.LOCAL:
-            return min(MAX_RUN_TOKENS, self.max_length - end)
-        bounds = [
-            self.strategy.trigger.num_before_firing(tail.tokens[tail.num_asked :]),
-            self.max_length - 1 - end,
-            self._max_tail_tokens - len(tail),
-        ]
-        if self.settings.draft_context_length is not None:
-            bounds.append(self.settings.draft_context_length - end)
-        if self.asked_at is not None:
-            bounds.append(self.strategy.draft_ahead_tokens - tail.num_ahead)
-        return max(1, min(bounds))
-
-    def _must_ask(self) -> bool:
-        """Rule 2: at the end of sequence, the length budget, the in-flight cap, and where nothing can be proposed."""
-        tail = self.tail
-        end = self.length + len(tail)
-        return (
-            tail.no_proposal
-            or (bool(tail.tokens) and tail.tokens[-1].token_id in self.stop_ids)
-            or end >= self.max_length - 1
-            or len(tail) >= self._max_tail_tokens
-            or self._draft_is_full(end)
-        )
 
     def _upload(self, now_s: float, due: bool) -> list[EdgeCommand]:
         """`due`: a verdict should be asked for now, unless one is out."""

@@ -1,0 +1,59 @@
+"""How far the draft may go before a verdict has to be asked for."""
+
+from __future__ import annotations
+
+from edgedraft.core.draft_tail import DraftTail
+from edgedraft.core.edge_settings import EdgeSessionSettings
+
+MAX_RUN_TOKENS = 16
+"""An edge that works alone drafts so many in a row, so that it hears of a cancel soon."""
+
+
+class DraftReach:
+    """The bounds of one request: the token budget, the in-flight cap, the draft's context, the end of the text.
+
+    `length` is always the committed length, prompt included; `tail` follows it.
+    """
+
+    def __init__(self, settings: EdgeSessionSettings) -> None:
+        self._strategy = settings.strategy
+        self._end_ids = settings.end_ids
+        self._max_length = len(settings.prompt_ids) + settings.max_tokens
+        self._max_tail_tokens = min(settings.strategy.max_in_flight_tokens, settings.max_pending_tokens)
+        self._context_length = settings.draft_context_length
+
+    def is_full(self, length: int) -> bool:
+        """Whether the draft's context has no room for a token at `length`."""
+        return self._context_length is not None and length >= self._context_length
+
+    def must_ask(self, length: int, tail: DraftTail) -> bool:
+        """Rule 2: at the end of sequence, the length budget, the in-flight cap, and where nothing can be proposed."""
+        end = length + len(tail)
+        return (
+            tail.no_proposal
+            or (bool(tail.tokens) and tail.tokens[-1].token_id in self._end_ids)
+            or end >= self._max_length - 1
+            or len(tail) >= self._max_tail_tokens
+            or self.is_full(end)
+        )
+
+    def run_length(self, length: int, tail: DraftTail, *, ahead: bool) -> int:
+        """How many tokens can be drafted in a row before anything has to be decided.
+
+        `ahead`: a verdict is out, so that they are draft-ahead tokens.
+        """
+        end = length + len(tail)
+        bounds = [
+            self._strategy.trigger.num_before_firing(tail.tokens[tail.num_asked :]),
+            self._max_length - 1 - end,
+            self._max_tail_tokens - len(tail),
+        ]
+        if self._context_length is not None:
+            bounds.append(self._context_length - end)
+        if ahead:
+            bounds.append(self._strategy.draft_ahead_tokens - tail.num_ahead)
+        return max(1, min(bounds))
+
+    def run_length_alone(self, length: int) -> int:
+        """The same for an edge that commits by itself."""
+        return min(MAX_RUN_TOKENS, self._max_length - length)

@@ -55,3 +55,13 @@ def test_on_a_slow_link_one_piece_is_under_way() -> None:
         assert await num_taken_at_once(outbox) == 1
 
     asyncio.run(work())
+
+
+def test_a_short_prompt_in_one_piece_is_not_waited_for() -> None:
+    async def work() -> None:
+        outbox = Outbox()
+        for channel in (1, 2, 3):
+            outbox.put(channel, open_message(bytes(16), [1, 2, 3], channel=channel), lambda _: None)
+        assert await num_taken_at_once(outbox) == 3
+
+    asyncio.run(work())

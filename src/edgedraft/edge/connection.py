@@ -251,7 +251,7 @@ class CloudConnection:
                 outgoing = await outbox.take()
                 await socket.send(outgoing.payload)
                 outgoing.sent(len(outgoing.payload))
-                if outgoing.bulk:
+                if outgoing.heavy:
                     asyncio.ensure_future(await socket.ping()).add_done_callback(
                         functools.partial(_piece_answered, outbox)
                     )

@@ -15,17 +15,18 @@ from edgedraft.protocol.codec import encode
 from edgedraft.protocol.messages import Cancel, Close, Features, FromEdge, Open, OpenIds
 
 _BULK = (Open, OpenIds, Features)
+LIGHT_BYTES = 2048
 PROMPT_S = 1.0
 """A piece that is answered within this time makes room for one more at once; a later one takes the room away."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One encoded message. `sent` is called once the link has taken it."""
+    """One encoded message. `sent` is called once the link has taken it. `heavy`: its arrival is to be waited for."""
 
     channel: int
     payload: bytes
-    bulk: bool
+    heavy: bool
     continues: bool
     sent: Callable[[int], None]
 
@@ -52,8 +53,8 @@ class Outbox:
 
         Raises `FrameTooLargeError` where it is above the bound of a frame.
         """
-        bulk, continues = isinstance(message, _BULK), isinstance(message, OpenIds | Features)
-        outgoing = Outgoing(channel, encode(message), bulk, continues, sent)
+        payload, bulk, continues = encode(message), isinstance(message, _BULK), isinstance(message, OpenIds | Features)
+        outgoing = Outgoing(channel, payload, bulk and not _is_light(message, payload), continues, sent)
         if isinstance(message, Cancel | Close):
             self._drop_pieces(channel)
         if bulk or self._bulk_of[channel]:
@@ -76,7 +77,7 @@ class Outbox:
             if self._bulk and self._num_under_way < self._room:
                 outgoing = self._bulk.popleft()
                 self._bulk_of[outgoing.channel] -= 1
-                self._num_under_way += outgoing.bulk
+                self._num_under_way += outgoing.heavy
                 return outgoing
             self._filled.clear()
             if not self._bulk:
@@ -99,3 +100,9 @@ class Outbox:
         kept = deque(out for out in self._bulk if not (out.channel == channel and out.continues))
         self._bulk_of[channel] -= len(self._bulk) - len(kept)
         self._bulk = kept
+
+
+def _is_light(message: FromEdge, payload: bytes) -> bool:
+    """A short prompt in one piece holds nothing up, and goes without being waited for."""
+    whole = isinstance(message, Open) and len(message.token_ids) == message.num_prompt + message.num_committed
+    return whole and len(payload) <= LIGHT_BYTES

@@ -452,7 +452,7 @@ def test_a_request_cancelled_while_it_waits_for_the_draft_never_begins(
                 await anext(first)
                 second = client.stream("two", max_tokens=5)
                 entering = asyncio.create_task(second.__aenter__())
-                while second._run is None:
+                while second._run is None:  # noqa: ASYNC110 (nothing tells that it waits)
                     await asyncio.sleep(0.001)
                 second.cancel()
             await entering

@@ -575,7 +575,7 @@ def order_of(messages: list[FromEdge]) -> list[tuple[int, str]]:
             if outbox.empty:
                 break
             outgoing = await outbox.take()
-            if outgoing.bulk:
+            if outgoing.heavy:
                 outbox.answered(0.0)
             taken.append((outgoing.channel, type(decode_from_edge(outgoing.payload)).__name__))
         return taken

@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _usage_error(error, as_json=as_json)
     except BrokenPipeError:
         return _reader_left()
-    except Exception as error:
+    except Exception as error:  # a fault of ours: one line, no traceback
         print_unexpected(error, as_json=as_json)
         return EXIT_OTHER
     return result if isinstance(result, int) else 0

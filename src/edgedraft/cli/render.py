@@ -47,10 +47,6 @@ def print_json(value: object) -> None:
     print(json.dumps(value), flush=True)  # noqa: T201
 
 
-def styled_piece(text: str, kind: TokenKind) -> Text:
-    return Text(text, style=TOKEN_STYLES[kind], end="")
-
-
 def legend(kinds: Iterable[TokenKind]) -> Text:
     """The colours with how many tokens each stands for."""
     counts = Counter(kinds)

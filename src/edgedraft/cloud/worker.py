@@ -2,7 +2,8 @@
 
 In: `submit`, a queue that never blocks. Out: `loop.call_soon_threadsafe`. Between two pieces of work the thread
 takes in everything that has arrived, so a closed session's passes are gone before the next choice is made and its
-prefill stops at the chunk that is running.
+prefill stops at the chunk that is running. An engine may fail in any way, so whatever it raises is caught here, and
+only the session at fault pays.
 """
 
 from __future__ import annotations

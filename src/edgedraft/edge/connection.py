@@ -161,7 +161,7 @@ class CloudConnection:
                 patience_s = self.config.reconnect_timeout_s
         except EdgedraftError as failure:
             error = failure
-        except Exception as failure:
+        except Exception as failure:  # whatever ends this task must be told, or every request waits for ever
             error = EdgedraftError(f"the connection to the cloud broke down ({type(failure).__name__}: {failure}).")
         self._refuse(error)
         self._fail_all(_for_running_requests(error, self.config))

@@ -179,11 +179,6 @@ class Drafter:
         self.sequence = DraftSequence(backend)
         self.info = backend.info
 
-    @property
-    def busy(self) -> bool:
-        """Whether a request that asks now must wait."""
-        return self._turn.locked()
-
     async def reserve(
         self, order: DraftOrder, on_event: Callable[[TokenDrafted | DraftUnavailable], None]
     ) -> DraftSeat:

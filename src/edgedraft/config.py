@@ -35,8 +35,7 @@ class CloudConfig:
     max_sessions: int = 8
     session_expiry_s: float = 60.0
     max_pending_tokens: int = 256
-    assist_lead_tokens: int = 8
-    cloud_only_lead_tokens: int = 64
+    assist_lead_tokens: int = 64
     ping_interval_s: float = 10.0
     ping_timeout_s: float = 10.0
 
@@ -48,7 +47,6 @@ class CloudConfig:
             "session_expiry_s",
             "max_pending_tokens",
             "assist_lead_tokens",
-            "cloud_only_lead_tokens",
             "ping_interval_s",
             "ping_timeout_s",
         ):

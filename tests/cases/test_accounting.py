@@ -12,11 +12,9 @@ import pytest
 from edgedraft import Answer, EdgeClient
 from edgedraft.cli.app import main
 from edgedraft.metrics.derive import ROUND_PARTS, check_round
-from edgedraft.protocol.codec import encode, wire_size_bytes
-from edgedraft.protocol.messages import Close
+from edgedraft.sim.network import LinkProfile, Way
 from edgedraft.testing.cloud import RunningCloud
 from edgedraft.testing.link import RunningLink, running_link
-from edgedraft.testing.link_schedule import LinkProfile, Way
 
 from .conftest import PROMPT, TARGET
 
@@ -25,7 +23,6 @@ ACCOUNTING_KEYS = {
     *("ttft_s", "total_s", "tpt_s", "num_rounds", "num_drafted", "num_accepted", "num_committed", "num_target_passes"),
     *("tokens_up", "bytes_up", "bytes_down", "num_discarded", "num_reconnects"),
 }
-CLOSE_BYTES = wire_size_bytes(len(encode(Close(channel=1, incarnation=1))), masked=True)
 
 
 @dataclass
@@ -62,10 +59,9 @@ def tapped(toy_cloud: RunningCloud) -> Iterator[TappedEdge]:
 def test_bytes_of_the_account_are_those_that_the_link_saw(
     tapped: TappedEdge, toy_cloud: RunningCloud, options: dict[str, Any]
 ) -> None:
-    """Up to the `Close`, which leaves after the account is made."""
     answer, up, down = tapped.ask(toy_cloud, max_tokens=48, **options)
     assert answer.accounting["bytes_down"] == down
-    assert answer.accounting["bytes_up"] in (up, up - CLOSE_BYTES)
+    assert answer.accounting["bytes_up"] == up
     assert answer.accounting["bytes_up_per_token"] == answer.accounting["bytes_up"] / 48
 
 

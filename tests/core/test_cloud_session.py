@@ -341,7 +341,7 @@ class TestEdgeOwned:
 
         assert (commit.position, commit.token_ids, commit.kind) == (3, [8, 9], CommitKind.ACCEPTED_ONLY)
         assert session.core.log == [5, 6, 7, 8, 9]
-        assert session.core.pending.verify_at is None
+        assert session.core.pending.questions == []
 
     def test_a_rejection_drops_the_rest_and_echoes_the_epoch(self) -> None:
         session = self.open()

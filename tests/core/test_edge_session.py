@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edgedraft.core.edge_patience import MAX_REOPENS_WITHOUT_PROGRESS, MAX_RETRIES_WHEN_SATURATED, MAX_SILENCE_S
-from edgedraft.core.edge_session import ACK_EVERY_TOKENS, EdgeSession
+from edgedraft.core.edge_session import EdgeSession
 from edgedraft.core.edge_settings import EdgeSessionSettings, EdgeState
 from edgedraft.core.events import (
     CancelRequested,
@@ -28,15 +28,7 @@ from edgedraft.core.events import (
     TimerFired,
     TokenDrafted,
 )
-from edgedraft.core.strategy import (
-    Strategy,
-    UploadImmediately,
-    UploadPolicy,
-    UploadWhole,
-    cloud_only,
-    edge_only,
-    vanilla,
-)
+from edgedraft.core.strategy import Strategy, UploadImmediately, UploadPolicy, UploadWhole
 from edgedraft.core.triggers import FixedLength
 from edgedraft.errors import BackendError, GapError, LinkLostError, ProtocolError, SaturatedError, SessionLostError
 from edgedraft.protocol.messages import (
@@ -53,6 +45,7 @@ from edgedraft.protocol.messages import (
     Resume,
     Resumed,
 )
+from edgedraft.schedule.catalogue import cloud_only, edge_only, vanilla
 from edgedraft.types import DraftToken, FinishReason, OnLinkLoss, SamplingParams, TokenKind
 
 EOS = 0
@@ -492,10 +485,10 @@ class TestWithoutDraft:
     def test_cloud_only_confirms_now_and_then(self) -> None:
         edge = Edge(cloud_only(), max_tokens=100).live()
 
-        for position in range(2, 2 + ACK_EVERY_TOKENS):
+        for position in range(2, 2 + 16):  # a quarter of how far the target writes ahead
             edge.commit(position, [7], 0, kind=CommitKind.OWN)
 
-        assert edge.sent(Ack) == [Ack(channel=1, incarnation=1, committed_length=2 + ACK_EVERY_TOKENS)]
+        assert edge.sent(Ack) == [Ack(channel=1, incarnation=1, committed_length=2 + 16)]
 
     def test_a_prompt_beyond_the_drafts_context_goes_on_as_cloud_only(self) -> None:
         edge = Edge(prompt_ids=(1,) * 50, draft_context_length=50)

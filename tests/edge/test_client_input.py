@@ -11,7 +11,7 @@ import pytest
 from edgedraft import AsyncEdgeClient
 from edgedraft.backends.toy import ToyDraft
 from edgedraft.backends.toy_model import ToyModel, ToySettings
-from edgedraft.core.strategy import Strategy, vanilla
+from edgedraft.core.strategy import Strategy
 from edgedraft.edge.request import Request, RequestOptions
 from edgedraft.errors import (
     ContextLengthError,
@@ -20,6 +20,7 @@ from edgedraft.errors import (
     UnsupportedError,
     VocabularyMismatchError,
 )
+from edgedraft.schedule.catalogue import vanilla
 from edgedraft.testing.cloud import RunningCloud
 from edgedraft.types import Rule
 

@@ -12,9 +12,10 @@ from scipy.special import log_softmax
 from edgedraft import AsyncEdgeClient
 from edgedraft.backends.toy_model import ToyModel, ToySettings
 from edgedraft.config import EdgeConfig
-from edgedraft.core.strategy import Strategy, UploadImmediately, edge_only
+from edgedraft.core.strategy import Strategy, UploadImmediately
 from edgedraft.core.triggers import FixedLength
 from edgedraft.errors import InvalidRequestError, UnsupportedError
+from edgedraft.schedule.catalogue import edge_only
 from edgedraft.testing.cloud import RunningCloud
 from edgedraft.testing.link import LinkEmulator
 from edgedraft.types import Assist, Exactness, OnLinkLoss, Rule, TokenKind

@@ -569,7 +569,7 @@ def order_of(messages: list[FromEdge]) -> list[tuple[int, str]]:
     async def work() -> list[tuple[int, str]]:
         outbox = Outbox()
         for message in messages:
-            outbox.put(message.channel, message, lambda _: None)  # type: ignore[union-attr]
+            outbox.put(message.channel, message, lambda: None, lambda _: None)  # type: ignore[union-attr]
         taken = []
         for _ in messages:
             if outbox.empty:

@@ -24,9 +24,9 @@ async def num_taken_at_once(outbox: Outbox) -> int:
 
 def with_a_long_prompt(num_pieces: int) -> Outbox:
     outbox = Outbox()
-    outbox.put(1, open_message(bytes(16), [1], num_prompt=num_pieces), lambda _: None)
+    outbox.put(1, open_message(bytes(16), [1], num_prompt=num_pieces), lambda: None, lambda _: None)
     for offset in range(1, num_pieces):
-        outbox.put(1, OpenIds(channel=1, incarnation=1, offset=offset, token_ids=[1]), lambda _: None)
+        outbox.put(1, OpenIds(channel=1, incarnation=1, offset=offset, token_ids=[1]), lambda: None, lambda _: None)
     return outbox
 
 
@@ -34,7 +34,7 @@ def test_pieces_wait_for_answers_and_drafts_do_not_wait_for_pieces() -> None:
     async def work() -> None:
         outbox = with_a_long_prompt(20)
         assert await num_taken_at_once(outbox) == 1
-        outbox.put(2, draft_message(5, [1], channel=2), lambda _: None)
+        outbox.put(2, draft_message(5, [1], channel=2), lambda: None, lambda _: None)
         assert await num_taken_at_once(outbox) == 1, "the draft"
         for num_under_way in (1, 2, 4):
             for _ in range(num_under_way):
@@ -61,7 +61,21 @@ def test_a_short_prompt_in_one_piece_is_not_waited_for() -> None:
     async def work() -> None:
         outbox = Outbox()
         for channel in (1, 2, 3):
-            outbox.put(channel, open_message(bytes(16), [1, 2, 3], channel=channel), lambda _: None)
+            outbox.put(channel, open_message(bytes(16), [1, 2, 3], channel=channel), lambda: None, lambda _: None)
         assert await num_taken_at_once(outbox) == 3
 
     asyncio.run(work())
+
+
+def test_drafts_of_an_epoch_that_is_over_do_not_leave() -> None:
+    """PipeSD cancels queued uploads after a rejection; what the link has taken cannot be recalled."""
+    outbox = Outbox()
+    dropped: list[int] = []
+    for epoch, ids in ((0, [1, 2]), (0, [3]), (1, [9])):
+        message = draft_message(5, ids, channel=2, epoch=epoch)
+        outbox.put(2, message, lambda: None, dropped.append)
+    outbox.put(3, draft_message(5, [4], channel=3), lambda: None, dropped.append)
+
+    assert len(dropped) == 2
+    left = [asyncio.run(outbox.take()).draft for _ in range(2)]
+    assert [draft.token_ids for draft in left if draft is not None] == [[9], [4]]

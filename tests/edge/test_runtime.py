@@ -11,12 +11,13 @@ from edgedraft import AsyncEdgeClient
 from edgedraft.backends.toy_model import ToyModel, ToySettings
 from edgedraft.backends.toy_tokenizer import ToyTokenizer
 from edgedraft.core.events import EdgeCommand, EdgeEvent, SetTimer, Start, TimerFired
-from edgedraft.core.strategy import Strategy, edge_only, vanilla
+from edgedraft.core.strategy import Strategy
 from edgedraft.edge.planning import TextModel, plan_request
 from edgedraft.edge.request import Request
 from edgedraft.edge.runtime import RequestPlan, RequestRun
 from edgedraft.errors import EdgedraftError
 from edgedraft.metrics.derive import check_round
+from edgedraft.schedule.catalogue import edge_only, vanilla
 from edgedraft.testing.cloud import RunningCloud
 
 TargetOnly = Callable[..., list[int]]

@@ -39,9 +39,10 @@ from edgedraft.core.events import (
     TokenDrafted,
 )
 from edgedraft.core.sampling import draft_token
-from edgedraft.core.strategy import Strategy, UploadImmediately, UploadWhole, vanilla
+from edgedraft.core.strategy import Strategy, UploadImmediately, UploadWhole
 from edgedraft.core.triggers import FixedLength
 from edgedraft.core.verify import verify
+from edgedraft.schedule.catalogue import vanilla
 from edgedraft.types import Assist, DraftToken, Rule, SamplingParams
 
 NUM_WORDS = 4

@@ -39,7 +39,7 @@ def test_budget_down_commit_of_nine_ids_with_timings(epoch: int, position: int, 
         kind=CommitKind.BONUS,
         num_judged=8,
         num_accepted=8,
-        timings=Timings(stage_us, stage_us, stage_us),
+        timings=Timings(stage_us, stage_us, stage_us, stage_us, position),
     )
     size_bytes = wire_size_bytes(len(encode(commit)), masked=False)
     print(f"Commit of 9 ids with timings, position {position}: {size_bytes} bytes down (budget {DOWN_BYTES})")

@@ -155,7 +155,7 @@ BAD_FIELDS = [
     ("Commit.num_accepted", COMMIT, {"num_accepted": 3}),
     ("Commit.logprobs", COMMIT, {"logprobs": [-0.5]}),
     ("Commit.logprobs", COMMIT, {"logprobs": [-0.5, -math.inf]}),
-    ("Commit.timings.verify_us", COMMIT, {"timings": Timings(1, -2, 3)}),
+    ("Commit.timings.verify_us", COMMIT, {"timings": Timings(1, -2, 3, 4, 5)}),
     ("Error.retry_after_s", error_to_wire(SaturatedError("full"), 1), {"retry_after_s": math.inf}),
     ("Error.retry_after_s", error_to_wire(SaturatedError("full"), 1), {"retry_after_s": -1.0}),
 ]

@@ -233,7 +233,7 @@ MESSAGES: dict[str, FromEdge | FromCloud] = {
         kind=CommitKind.BONUS,
         num_judged=8,
         num_accepted=8,
-        timings=Timings(120, 95_000, 95_400),
+        timings=Timings(120, 95_000, 95_400, 1_204_000, 131),
     ),
     "commit_recovered": Commit(
         channel=1,
@@ -265,7 +265,7 @@ MESSAGES: dict[str, FromEdge | FromCloud] = {
         num_judged=0,
         num_accepted=0,
         logprobs=[-0.25],
-        timings=Timings(UINT32, UINT32, UINT32),
+        timings=Timings(UINT32, UINT32, UINT32, UINT32, INT31),
     ),
     "error_gap": Error(channel=1, incarnation=0, code="gap", message="position is 9.", retryable=True, expected=7),
     "error_saturated": Error(

@@ -17,13 +17,25 @@ from edgedraft.core.cloud_session import CloudSession
 from edgedraft.core.edge_session import EdgeSession
 from edgedraft.core.events import EdgeCommand
 from edgedraft.core.pending_tail import PendingTail
-from edgedraft.core.strategy import Strategy, UploadImmediately, UploadWhole, cloud_only, vanilla
+from edgedraft.core.strategy import Strategy, UploadImmediately, UploadWhole
 from edgedraft.core.triggers import FixedLength
 from edgedraft.protocol.messages import Commit, Resume
+from edgedraft.schedule.catalogue import cloud_only, edgellm, flow, hsl, pipesd, upload_immediate, vanilla
+from edgedraft.schedule.link import LinkCost
 from edgedraft.testing.interleaving import Faults, StuckError, World, WrongError
 from edgedraft.types import Assist
 
+SLOW_LINK = LinkCost(startup_s=0.03, per_token_s=0.01)
+NAMED = (
+    hsl(token_threshold=0.3),
+    edgellm(sequence_threshold=0.4),
+    pipesd(token_threshold=0.2, sequence_threshold=0.1, cost=SLOW_LINK),
+    upload_immediate(token_threshold=0.1, sequence_threshold=0.02),
+    *(flow(assist=assist, cost=SLOW_LINK) for assist in Assist),
+)
 FAULTS = (
+    Faults(changes=4, others=(*NAMED, cloud_only())),
+    Faults(changes=3, others=(*NAMED, cloud_only()), cuts=2, evictions=1, mutes=1),
     Faults(),
     Faults(cuts=4),
     Faults(evictions=3),
@@ -32,6 +44,7 @@ FAULTS = (
 )
 STRATEGIES = [
     cloud_only(),
+    *NAMED,
     *(
         Strategy(
             name="any",
@@ -87,16 +100,16 @@ class WaitNotEndedByEpoch(EdgeSession):
     """Rule 1 without "or the epoch rises"."""
 
     def _raise_epoch(self) -> None:
-        asked_at = self.asked_at
+        asked = list(self.asked)
         super()._raise_epoch()
-        self.asked_at = asked_at
+        self.asked = asked
 
 
 class WaitNotEndedByLength(EdgeSession):
     """Rule 1 without "when the committed length passes the flagged position"."""
 
-    def _wait_is_over(self, new_length: int) -> bool:
-        return False
+    def _end_waits(self, new_length: int) -> None:
+        pass
 
 
 class NoForcedAsk(EdgeSession):

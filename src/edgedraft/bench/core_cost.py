@@ -26,8 +26,8 @@ from edgedraft.core.events import (
     Uploaded,
 )
 from edgedraft.core.sampling import choose, draft_token
-from edgedraft.core.strategy import vanilla
 from edgedraft.protocol.messages import Commit, CommitKind, Draft, Open, Opened, Timings
+from edgedraft.schedule.catalogue import vanilla
 from edgedraft.types import SESSION_ID_BYTES, Float32Array, Rule, SamplingParams
 
 DRAFT_LENGTH_TOKENS = 8
@@ -114,7 +114,7 @@ def _all_accepted(draft: Draft) -> Commit:
         kind=CommitKind.BONUS,
         num_judged=len(draft.token_ids),
         num_accepted=len(draft.token_ids),
-        timings=Timings(10, 10, 30),
+        timings=Timings(10, 10, 30, 10, draft.position + len(draft.token_ids)),
     )
 
 

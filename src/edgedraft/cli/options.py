@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from edgedraft.config import DEFAULT_URL, read_environment
-from edgedraft.core.strategy import STRATEGY_NAMES
 from edgedraft.edge.client import DEFAULT_DRAFT
 from edgedraft.edge.request import DEFAULT_MAX_TOKENS
+from edgedraft.schedule.catalogue import STRATEGY_NAMES
 from edgedraft.types import OnLinkLoss
 
 __all__ = ["DEFAULT_DRAFT", "DEFAULT_MAX_TOKENS"]

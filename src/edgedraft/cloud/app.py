@@ -83,7 +83,6 @@ def _settings(config: CloudConfig, info: ModelInfo, tokenizer: Tokenizer) -> Clo
         context_length=info.context_length,
         max_pending_tokens=config.max_pending_tokens,
         assist_lead_tokens=config.assist_lead_tokens,
-        cloud_only_lead_tokens=config.cloud_only_lead_tokens,
     )
 
 

@@ -31,7 +31,7 @@ from edgedraft.core.events import (
     SendToEdge,
     TargetFailed,
 )
-from edgedraft.core.pending_tail import PendingTail
+from edgedraft.core.pending_tail import PendingTail, Question
 from edgedraft.core.sequence import common_prefix_length
 from edgedraft.errors import (
     EdgedraftError,
@@ -83,9 +83,8 @@ class CloudSession:
 
     def _reset_incarnation(self) -> None:
         self.pending = PendingTail()
-        self.has_drafted = False
         self.edge_length = 0
-        self.asked_s: float | None = None
+        self._arrival = (0.0, 0.0, 0)
         self._pass: RunPass | None = None
 
     @property
@@ -250,7 +249,7 @@ class CloudSession:
 
     def _on_draft(self, message: Draft, now_s: float) -> list[CloudCommand]:
         self._check_draft(message)
-        self.has_drafted = True
+        self._note_arrival(message, now_s)
         self.edge_length = max(self.edge_length, message.committed_length)
         if message.epoch > self.pending.epoch:
             self.pending.begin(message.epoch)
@@ -262,6 +261,11 @@ class CloudSession:
         else:
             self.pending.num_dropped += len(message.token_ids)
         return self._on_verify(message, now_s) if message.verify else self._next_pass()
+
+    def _note_arrival(self, message: Draft, now_s: float) -> None:
+        """For the edge, which learns from it what its link is like: arrivals are compared with each other only."""
+        first_s = self._arrival[0] if self._arrival[2] else now_s
+        self._arrival = (first_s, now_s, message.position + len(message.token_ids))
 
     def _check_draft(self, message: Draft) -> None:
         log = self._opened
@@ -287,8 +291,7 @@ class CloudSession:
         flagged = message.position + len(message.token_ids)
         if not self.pending.is_current(message.epoch) or self._opened.ended or self._is_past(flagged):
             return [*self._commit(self.length, [], CommitKind.ACCEPTED_ONLY), *self._next_pass()]
-        self.pending.verify_at = flagged
-        self.asked_s = now_s
+        self.pending.questions.append(Question(flagged, now_s))
         return self._next_pass()
 
     def _is_past(self, flagged: int) -> bool:
@@ -319,12 +322,12 @@ class CloudSession:
     def _ids_to_judge(self) -> Sequence[int]:
         """Rule *ratio* judges up to the flagged position only: which ids are tested must not depend on arrival."""
         count = MAX_DRAFT_TOKENS_PER_PASS
-        if self._opened.request.rule is Rule.RATIO and self.pending.verify_at is not None:
-            count = min(count, self.pending.verify_at - self.length)
+        if self._opened.request.rule is Rule.RATIO and self.pending.questions:
+            count = min(count, self.pending.questions[0].position - self.length)
         return self.pending.ids[:count]
 
     def _priority(self) -> Priority | None:
-        if self.pending.verify_at is not None:
+        if self.pending.questions:
             return REQUESTED
         request = self._opened.request
         if self.pending.ids:
@@ -333,9 +336,7 @@ class CloudSession:
 
     def _may_write_on(self, assist: Assist) -> bool:
         """Rule 8: ahead of the edge by a bounded number of ids, so a dead edge costs a bounded amount."""
-        settings = self.settings
-        lead = settings.assist_lead_tokens if self.has_drafted else settings.cloud_only_lead_tokens
-        if self.length - self.edge_length >= lead:
+        if self.length - self.edge_length >= self.settings.assist_lead_tokens:
             return False
         in_bubble = assist is Assist.BUBBLE and self.pending.is_dead(self.pending.epoch)
         return assist is Assist.ALWAYS or in_bubble
@@ -390,17 +391,19 @@ class CloudSession:
             pending.kill()
             return
         pending.drop_first(equal)
-        if pending.verify_at is not None and self._is_past(pending.verify_at):
-            pending.verify_at = None
+        while pending.questions and self._is_past(pending.questions[0].position):
+            pending.questions.pop(0)
         self._commit_unjudged()
 
     def _timings(self, event: PassDone, now_s: float) -> Timings | None:
         if not self._opened.request.timings:
             return None
         queue_us, verify_us = round(event.queue_s * 1e6), round(event.verify_s * 1e6)
-        since_asked_us = 0 if self.asked_s is None else round((now_s - self.asked_s) * 1e6)
-        self.asked_s = None
-        return Timings(queue_us, verify_us, max(since_asked_us, queue_us + verify_us))
+        questions = self.pending.questions
+        since_asked_us = round((now_s - questions[0].asked_s) * 1e6) if questions else 0
+        first_s, last_s, arrival_end = self._arrival
+        arrival_us = round((last_s - first_s) * 1e6) % 2**32
+        return Timings(queue_us, verify_us, max(since_asked_us, queue_us + verify_us), arrival_us, arrival_end)
 
     # -- answers ---------------------------------------------------------------------------------------------------
 

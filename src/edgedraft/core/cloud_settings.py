@@ -28,8 +28,7 @@ class CloudSessionSettings:
     eos_ids: frozenset[int]
     context_length: int
     max_pending_tokens: int = 256
-    assist_lead_tokens: int = 8
-    cloud_only_lead_tokens: int = 64
+    assist_lead_tokens: int = 64
 
 
 def check_open(message: Open, context_length: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from edgedraft.core.draft_tail import DraftTail
 from edgedraft.core.edge_settings import EdgeSessionSettings
+from edgedraft.core.strategy import Strategy
 
 MAX_RUN_TOKENS = 16
 """An edge that works alone drafts so many in a row, so that it hears of a cancel soon."""
@@ -16,42 +17,44 @@ class DraftReach:
     """
 
     def __init__(self, settings: EdgeSessionSettings) -> None:
-        self._strategy = settings.strategy
         self._end_ids = settings.end_ids
         self._max_length = len(settings.prompt_ids) + settings.max_tokens
-        self._max_tail_tokens = min(settings.strategy.max_in_flight_tokens, settings.max_pending_tokens)
+        self._max_pending_tokens = settings.max_pending_tokens
         self._context_length = settings.draft_context_length
 
     def is_full(self, length: int) -> bool:
         """Whether the draft's context has no room for a token at `length`."""
         return self._context_length is not None and length >= self._context_length
 
-    def must_ask(self, length: int, tail: DraftTail) -> bool:
+    def must_ask(self, length: int, tail: DraftTail, strategy: Strategy) -> bool:
         """Rule 2: at the end of sequence, the length budget, the in-flight cap, and where nothing can be proposed."""
         end = length + len(tail)
         return (
             tail.no_proposal
             or (bool(tail.tokens) and tail.tokens[-1].token_id in self._end_ids)
             or end >= self._max_length - 1
-            or len(tail) >= self._max_tail_tokens
+            or len(tail) >= self._max_tail_tokens(strategy)
             or self.is_full(end)
         )
 
-    def run_length(self, length: int, tail: DraftTail, *, ahead: bool) -> int:
+    def _max_tail_tokens(self, strategy: Strategy) -> int:
+        return min(strategy.max_in_flight_tokens, self._max_pending_tokens)
+
+    def run_length(self, length: int, tail: DraftTail, strategy: Strategy, *, ahead: bool) -> int:
         """How many tokens can be drafted in a row before anything has to be decided.
 
         `ahead`: a verdict is out, so that they are draft-ahead tokens.
         """
         end = length + len(tail)
         bounds = [
-            self._strategy.trigger.num_before_firing(tail.tokens[tail.num_asked :]),
+            strategy.trigger.num_before_firing(tail.pending(verdict_is_out=ahead)),
             self._max_length - 1 - end,
-            self._max_tail_tokens - len(tail),
+            self._max_tail_tokens(strategy) - len(tail),
         ]
         if self._context_length is not None:
             bounds.append(self._context_length - end)
         if ahead:
-            bounds.append(self._strategy.draft_ahead_tokens - tail.num_ahead)
+            bounds.append(strategy.draft_ahead_tokens - tail.num_ahead)
         return max(1, min(bounds))
 
     def run_length_alone(self, length: int) -> int:

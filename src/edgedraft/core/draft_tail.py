@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from edgedraft.core.events import DraftNext, TokenDrafted
 from edgedraft.core.sequence import common_prefix_length
-from edgedraft.core.strategy import Trigger
+from edgedraft.core.strategy import Trigger, UploadState
 from edgedraft.types import DraftToken
 
 
@@ -23,16 +24,20 @@ class Reconciled:
 class DraftTail:
     """Tokens drafted after the log, oldest first.
 
-    `num_sent` of them have travelled, `num_asked` of them a verdict was last asked for; the rest is what the trigger
-    looks at. `fired`: a verdict is due. `no_proposal`: the draft had nothing to propose after the last token.
+    `num_sent` of them have travelled, up to `num_asked` a verdict was last asked for; the rest is what the trigger
+    looks at. `num_messages`: messages that took tokens since then. `fired`: a verdict is due. `no_proposal`: the draft
+    had nothing to propose after the last token.
     """
 
     def __init__(self) -> None:
         self.tokens: list[DraftToken] = []
         self.num_sent = 0
         self.num_asked = 0
+        self.num_messages = 0
         self.fired = False
         self.no_proposal = False
+        self._last_message_tokens = 0
+        self._last_sent_s = -math.inf
         self._epoch = 0
         self._step: tuple[int, int] | None = None
         self._num_to_come = 0
@@ -78,22 +83,44 @@ class DraftTail:
         self._step = None if ended else (event.epoch, event.position + 1)
         return True
 
-    def add(self, token: DraftToken, trigger: Trigger) -> None:
+    def pending(self, *, verdict_is_out: bool) -> Sequence[DraftToken]:
+        """What the trigger looks at: tokens drafted since the last verdict was asked for.
+
+        While one is out the first of them is a guess at the target's own next token, which nobody will judge.
+        """
+        return self.tokens[self.num_asked + verdict_is_out :]
+
+    def add(self, token: DraftToken, trigger: Trigger, *, verdict_is_out: bool) -> None:
         self.tokens.append(token)
-        self.fired = self.fired or trigger.fires(self.tokens[self.num_asked :])
+        pending = self.pending(verdict_is_out=verdict_is_out)
+        self.fired = self.fired or (bool(pending) and trigger.fires(pending))
 
     def mark_asked(self) -> None:
         """A verdict on all of the tail has been asked for."""
         self.num_asked = len(self.tokens)
+        self.num_messages = 0
         self.fired = False
+
+    def mark_sent(self, num_tokens: int, now_s: float) -> None:
+        """`num_tokens` more have travelled, in one message."""
+        self.num_sent += num_tokens
+        if num_tokens > 0:
+            self.num_messages += 1
+            self._last_message_tokens, self._last_sent_s = num_tokens, now_s
+
+    def upload_state(self, now_s: float) -> UploadState:
+        since_s = now_s - self._last_sent_s
+        return UploadState(self.num_unsent, self.num_messages, self._last_message_tokens, since_s)
 
     def forget_uploads(self) -> None:
         """What travelled may be lost: it has to travel, and be asked for, again."""
         self.num_sent = 0
         self.num_asked = 0
+        self.num_messages = 0
 
-    def clear(self) -> None:
-        """Drop all tokens and the step that is out. What the draft model holds stays true up to the log's end."""
+    def clear(self, true_length: int) -> None:
+        """Drop all tokens and the step that is out. What the draft model holds stays true up to `true_length`."""
+        self._held_length = min(self._held_length, true_length)
         self.tokens = []
         self.fired = False
         self.no_proposal = False
@@ -113,8 +140,7 @@ class DraftTail:
         self.no_proposal = False
         if equal < min(len(self.tokens), len(new_ids)):
             num_dropped = max(0, len(self.tokens) - max(judged_end - length, equal))
-            self._held_length = min(self._held_length, length + equal)
-            self.clear()
+            self.clear(length + equal)
             return Reconciled(contradicted=True, overtaken=False, num_dropped=num_dropped)
         del self.tokens[:equal]
         self.num_sent = max(0, self.num_sent - equal)

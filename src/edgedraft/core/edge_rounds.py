@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
+
 from edgedraft.metrics.records import RoundRecord
 from edgedraft.protocol.messages import Commit, Timings
+
+NO_TIMINGS = Timings(0, 0, 0, 0, 0)
+
+
+@dataclass(slots=True)
+class _Question:
+    """A verdict that was asked for: when, on how many tokens, and how long its message took to leave."""
+
+    asked_s: float
+    num_drafted: int
+    upload_s: float = 0.0
 
 
 class RoundClock:
@@ -12,28 +26,31 @@ class RoundClock:
     def __init__(self) -> None:
         self.records: list[RoundRecord] = []
         self._started_s = 0.0
-        self._asked_s: float | None = None
-        self._upload_s = 0.0
-        self._num_drafted = 0
+        self._questions: deque[_Question] = deque()
 
     def start(self, now_s: float) -> None:
         self._started_s = now_s
 
     def asked(self, now_s: float, *, num_drafted: int) -> None:
-        self._asked_s = now_s
-        self._num_drafted = num_drafted
+        self._questions.append(_Question(now_s, num_drafted))
 
     def uploaded(self, upload_s: float) -> None:
-        self._upload_s = upload_s
+        if self._questions:
+            self._questions[-1].upload_s = upload_s
+
+    def forget(self) -> None:
+        """No answer is waited for any more."""
+        self._questions.clear()
 
     def close(self, message: Commit, now_s: float) -> None:
         """End the round with the verdict. The five parts are cut so that they add up to the round exactly."""
+        question = self._questions.popleft() if self._questions else None
         round_s = now_s - self._started_s
-        draft_s = 0.0 if self._asked_s is None else min(max(0.0, self._asked_s - self._started_s), round_s)
+        draft_s = 0.0 if question is None else min(max(0.0, question.asked_s - self._started_s), round_s)
         left_s = round_s - draft_s
-        upload_s = min(self._upload_s, left_s)
+        upload_s = min(question.upload_s if question else 0.0, left_s)
         left_s -= upload_s
-        timings = message.timings or Timings(0, 0, 0)
+        timings = message.timings or NO_TIMINGS
         verify_s = min(timings.verify_us * 1e-6, left_s)
         left_s -= verify_s
         queue_s = min(timings.queue_us * 1e-6, left_s)
@@ -47,12 +64,10 @@ class RoundClock:
                 queue_s=queue_s,
                 verify_s=verify_s,
                 network_s=left_s - queue_s,
-                num_drafted=max(self._num_drafted, message.num_judged),  # an eager cloud judges unasked
+                # An eager cloud judges unasked, and more than what was asked for.
+                num_drafted=max(question.num_drafted if question else 0, message.num_judged),
                 num_accepted=message.num_accepted,
                 num_committed=len(message.token_ids),
             )
         )
         self._started_s = now_s
-        self._asked_s = None
-        self._upload_s = 0.0
-        self._num_drafted = 0

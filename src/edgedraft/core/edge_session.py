@@ -12,9 +12,10 @@ from typing import assert_never
 
 from edgedraft.core.draft_reach import DraftReach
 from edgedraft.core.draft_tail import DraftTail
+from edgedraft.core.edge_account import EdgeAccount
+from edgedraft.core.edge_alarm import Alarm
 from edgedraft.core.edge_messages import drafted, opening, resuming, token_kinds
 from edgedraft.core.edge_patience import Patience
-from edgedraft.core.edge_rounds import RoundClock
 from edgedraft.core.edge_settings import CONNECTED, EdgeSessionSettings, EdgeState
 from edgedraft.core.events import (
     CancelRequested,
@@ -32,52 +33,37 @@ from edgedraft.core.events import (
     SetTimer,
     Start,
     StopStringFound,
+    StrategyChanged,
     TimerFired,
     TokenDrafted,
     Uploaded,
 )
 from edgedraft.core.sequence import cut_at_end
+from edgedraft.core.strategy import Strategy
 from edgedraft.errors import BackendError, EdgedraftError, LinkLostError, ProtocolError, SessionLostError
-from edgedraft.metrics.records import Counters, RoundRecord
+from edgedraft.metrics.records import RoundRecord
 from edgedraft.protocol.codec import error_from_wire
-from edgedraft.protocol.messages import (
-    Ack,
-    Cancel,
-    Close,
-    Commit,
-    Error,
-    Opened,
-    Resumed,
-    SessionFromCloud,
-)
-from edgedraft.types import (
-    Assist,
-    CommittedToken,
-    FinishReason,
-    OnLinkLoss,
-    Rule,
-    TokenKind,
-)
+from edgedraft.protocol.messages import Ack, Cancel, Close, Commit, Error, Opened, Resumed, SessionFromCloud
+from edgedraft.types import Assist, CommittedToken, FinishReason, OnLinkLoss, Rule, TokenKind
 
-ACK_EVERY_TOKENS = 16
-"""How often an edge that drafts nothing confirms what it holds; the cloud may lead by 64 (rule 8)."""
+ACKS_PER_LEAD = 4
+"""How often an edge confirms what it holds while the cloud writes as far ahead as it may (rule 8)."""
 MAX_EPOCH = 2**32 - 1
-MISFIT_JUDGED_TOKENS = 40
-MISFIT_ACCEPTANCE_RATE = 0.1
-"""Below this share of that many judged tokens a draft is called a misfit."""
 
 
 class EdgeSession:
     """One request. `handle` takes an event and returns what to do; it never blocks and keeps no clock.
 
-    `log`: prompt and committed ids. `went_local`: part of the text is the draft's own, without a verdict.
+    `log`: prompt and committed ids. `asked`: flagged positions that verdicts are out for, the oldest first.
+    `went_local`: part of the text is the draft's own, without a verdict.
     """
 
     def __init__(self, settings: EdgeSessionSettings) -> None:
         self.settings = settings
         self.strategy = settings.strategy
         self.state = EdgeState.NEW
-        self.counters = Counters()
+        self._account = EdgeAccount()
+        self.counters = self._account.counters
         self.log = list(settings.prompt_ids)
         self.prompt_length = len(self.log)
         self.max_length = self.prompt_length + settings.max_tokens
@@ -87,14 +73,14 @@ class EdgeSession:
         self.attach = 0
         self.epoch = 0
         self.tail = DraftTail()
-        self.asked_at: int | None = None
+        self.asked: list[int] = []
         self.went_local = False
-        self._clock = RoundClock()
-        self._acked_length = 0
+        self._told_length = 0
+        self._told = self.strategy.terms
         self._patience = Patience(settings.silence_s)
         self._open_again = False
-        self._timer_is_set = False
-        self._warned = False
+        self._alarm = Alarm()
+        self._draft_is_lost = False
         self._reach = DraftReach(settings)
 
     @property
@@ -102,8 +88,18 @@ class EdgeSession:
         return len(self.log)
 
     @property
+    def upload_at_s(self) -> float | None:
+        """When draft tokens that wait for the link alone will leave; None where none do."""
+        return self._alarm.upload_at_s
+
+    @property
+    def needs_draft(self) -> bool:
+        """Whether the draft model may still be asked for something."""
+        return self.settings.strategy.uses_draft and not self._draft_is_lost
+
+    @property
     def rounds(self) -> list[RoundRecord]:
-        return self._clock.records
+        return self._account.clock.records
 
     # -- events ----------------------------------------------------------------------------------------------------
 
@@ -127,10 +123,12 @@ class EdgeSession:
             case DraftUnavailable(reason=reason):
                 commands = self._without_draft(reason)
             case Uploaded(upload_s=upload_s):
-                self._clock.uploaded(upload_s)
+                self._account.clock.uploaded(upload_s)
                 return []
             case TimerFired():
                 commands = self._on_timer()
+            case StrategyChanged(strategy=strategy):
+                commands = self._on_strategy_changed(strategy)
             case CancelRequested():
                 commands = self._end(Finish(FinishReason.CANCELLED), Cancel)
             case _:
@@ -138,7 +136,7 @@ class EdgeSession:
         return [*commands, *self._advance(now_s), *self._timer(now_s)]
 
     def _on_start(self, now_s: float) -> list[EdgeCommand]:
-        self._clock.start(now_s)
+        self._account.clock.start(now_s)
         if not self.strategy.uses_cloud:
             self.state, self.went_local = EdgeState.LOCAL, True
             return []
@@ -158,7 +156,7 @@ class EdgeSession:
         if self.incarnation == 0:
             return self._open()
         self.counters.num_reconnects += 1
-        return self._resume()
+        return self._resume() if self._told == self.strategy.terms else self._open_anew()
 
     def _on_link_down(self) -> list[EdgeCommand]:
         if self.state is EdgeState.LOCAL:
@@ -193,9 +191,14 @@ class EdgeSession:
         self.attach += 1
         self.epoch = 0
         self._open_again = False
+        self._told = self.strategy.terms
         self._patience.begin()
         self._forget_uploads()
         return [SendToCloud(message) for message in opening(self)]
+
+    def _open_anew(self) -> list[EdgeCommand]:
+        self.counters.num_reopens += 1
+        return self._open()
 
     def _resume(self) -> list[EdgeCommand]:
         self.state = EdgeState.RESUMING
@@ -206,9 +209,10 @@ class EdgeSession:
 
     def _forget_uploads(self) -> None:
         """Rule 4: what travelled may be lost: ids start at the committed length again, a verdict is asked for anew."""
-        if self.asked_at is not None and self.tail.tokens:
+        if self.asked and self.tail.tokens:
             self.tail.fired = True
-        self.asked_at = None
+        self.asked.clear()
+        self._account.clock.forget()
         self.tail.forget_uploads()
 
     def _raise_epoch(self) -> None:
@@ -239,7 +243,7 @@ class EdgeSession:
 
     def _go_live(self) -> None:
         self.state = EdgeState.LIVE
-        self._acked_length = self.length
+        self._told_length = self.length
 
     def _on_error(self, message: Error) -> list[EdgeCommand]:
         error = error_from_wire(message)
@@ -269,32 +273,21 @@ class EdgeSession:
         if self.settings.logprobs and message.logprobs is None:
             return self._fail(ProtocolError("A commit came without the log-probabilities that were asked for."))
         self._patience.progressed()
-        self._count(message, now_s)
-        self._reconcile(new_ids, message.position + message.num_judged)
-        new = list(zip(new_ids, token_kinds(message)[known:], strict=True))
-        return self._warn_of_misfit() + self._append(new, message.logprobs and message.logprobs[known:])
-
-    def _count(self, message: Commit, now_s: float) -> None:
-        self.counters.num_judged += message.num_judged
-        self.counters.num_accepted += message.num_accepted
-        self.counters.num_rounds += self.asked_at is not None
-        self.counters.num_target_passes += 1
         if message.timings is not None:
             self._patience.verify_s = message.timings.verify_us * 1e-6
-        self._clock.close(message, now_s)
+        self._account.count(message, now_s, was_asked=bool(self.asked))
+        self._adapt(message)
+        self._reconcile(new_ids, message.position + message.num_judged)
+        new = list(zip(new_ids, token_kinds(message)[known:], strict=True))
+        return self._account.misfit_notice() + self._append(new, message.logprobs and message.logprobs[known:])
 
-    def _warn_of_misfit(self) -> list[EdgeCommand]:
-        """Never silently slow: say it once where hardly any draft token is accepted."""
-        judged, accepted = self.counters.num_judged, self.counters.num_accepted
-        if self._warned or judged < MISFIT_JUDGED_TOKENS or accepted >= MISFIT_ACCEPTANCE_RATE * judged:
-            return []
-        self._warned = True
-        return [
-            Notice(
-                f"The target accepted {accepted} of {judged} draft tokens: this draft does not suit it. "
-                "Use another one, or the strategy 'cloud-only'."
-            )
-        ]
+    def _adapt(self, message: Commit) -> None:
+        """Let the trigger learn from a verdict, before the tail forgets what was judged."""
+        if message.num_judged and message.position == self.length:
+            judged = self.tail.tokens[: message.num_judged]
+            trigger = self.strategy.trigger.after_verdict(judged, message.num_accepted)
+            if trigger is not self.strategy.trigger:
+                self.strategy = dataclasses.replace(self.strategy, trigger=trigger)
 
     def _reconcile(self, new_ids: Sequence[int], judged_end: int) -> None:
         outcome = self.tail.reconcile(new_ids, self.length, judged_end)
@@ -302,12 +295,15 @@ class EdgeSession:
         self.counters.num_rollbacks += outcome.contradicted
         if outcome.contradicted or outcome.overtaken:
             self._raise_epoch()
-        elif self._wait_is_over(self.length + len(new_ids)):
-            self.asked_at = None
+        else:
+            self._end_waits(self.length + len(new_ids))
 
-    def _wait_is_over(self, new_length: int) -> bool:
-        """Rule 1: the committed length has passed the flagged position. (A raised epoch ends the wait by itself.)"""
-        return self.asked_at is not None and new_length > self.asked_at
+    def _end_waits(self, new_length: int) -> None:
+        """Rule 1: a wait ends when the text passes the flagged position. (A raised epoch ends it by itself.)"""
+        while self.asked and new_length > self.asked[0]:
+            self.asked.pop(0)
+            end = self.asked[0] if self.asked else new_length + len(self.tail)
+            self.counters.num_reused += max(0, end - new_length)
 
     def _append(
         self, new: Sequence[tuple[int, TokenKind]], logprobs: Sequence[float] | None = None
@@ -340,7 +336,7 @@ class EdgeSession:
         if token is None:
             self.tail.no_proposal = True
         else:
-            self.tail.add(token, self.strategy.trigger)
+            self.tail.add(token, self.strategy.trigger, verdict_is_out=bool(self.asked))
         return []
 
     def _without_draft(self, reason: str) -> list[EdgeCommand]:
@@ -349,15 +345,34 @@ class EdgeSession:
             if self.length == self.prompt_length:
                 return self._fail(BackendError(f"The draft model cannot answer: {reason}."))
             return [Notice(f"The answer ends here: {reason}."), *self._end(Finish(FinishReason.LENGTH), Close)]
-        if not self.strategy.uses_draft:
+        if self._draft_is_lost or not self.settings.strategy.uses_draft:
             return []
+        self._draft_is_lost = True
         self.strategy = dataclasses.replace(
             self.strategy, uses_draft=False, assist=Assist.ALWAYS, eager=False, rule=Rule.MATCH
         )
-        self.counters.num_discarded += len(self.tail)
-        self.tail.clear()
+        self._drop_tail()
         notice = Notice(f"Going on without the draft model (cloud-only): {reason}.")
         return [notice, *(self._open() if self.state in CONNECTED else [])]
+
+    def _drop_tail(self) -> None:
+        self.counters.num_discarded += len(self.tail)
+        self.tail.clear(self.length)
+
+    def _on_strategy_changed(self, strategy: Strategy) -> list[EdgeCommand]:
+        """Other numbers hold from the next token on; where the cloud's terms change, the session is opened anew.
+
+        A draft that is lost stays lost, and an edge on its own stays alone.
+        """
+        old = self.strategy
+        strategy.check_follows(old)
+        if self._draft_is_lost or self.state is EdgeState.LOCAL:
+            return []
+        self.strategy = strategy
+        if old.uses_draft and not strategy.uses_draft:
+            self._drop_tail()
+            self._raise_epoch()
+        return [] if self._told == self.strategy.terms or self.state not in CONNECTED else self._open_anew()
 
     # -- what can be done now --------------------------------------------------------------------------------------
 
@@ -365,52 +380,65 @@ class EdgeSession:
         """The moves that the present position allows: ask for a verdict, upload, draft on, confirm."""
         if self.state in (EdgeState.ENDED, EdgeState.NEW):
             return []
+        self._alarm.upload_at_s = None
         if not self.strategy.uses_draft:
             return self._acknowledge()
-        if not self.tail.tokens and self.asked_at is None and self._reach.is_full(self.length):
+        if not self.tail.tokens and not self.asked and self._reach.is_full(self.length):
             reason = f"the draft model's context of {self.settings.draft_context_length} tokens is full"
             return [*self._without_draft(reason), *self._acknowledge()]
-        must_ask = self._reach.must_ask(self.length, self.tail)
+        must_ask = self._reach.must_ask(self.length, self.tail, self.strategy)
         commands = self._upload(now_s, self.tail.fired or must_ask) if self.state is EdgeState.LIVE else []
         if not self.tail.step_is_out and (self.state is EdgeState.LOCAL or (not must_ask and self._may_draft())):
             commands.append(self.tail.next_run(self.log, self._run_length()))
-        return commands
+        return [*commands, *self._acknowledge()]
 
     def _acknowledge(self) -> list[EdgeCommand]:
-        if self.state is not EdgeState.LIVE or self.length - self._acked_length < ACK_EVERY_TOKENS:
+        """Where the target writes by itself it has to hear how far the edge is; drafts tell it too."""
+        if self.state is not EdgeState.LIVE or self.strategy.assist is Assist.NONE:
             return []
-        self._acked_length = self.length
+        if self.length - self._told_length < max(1, self.settings.assist_lead_tokens // ACKS_PER_LEAD):
+            return []
+        self._told_length = self.length
         return [SendToCloud(Ack(channel=self.channel, incarnation=self.incarnation, committed_length=self.length))]
 
     def _run_length(self) -> int:
         if self.state is EdgeState.LOCAL:
             return self._reach.run_length_alone(self.length)
-        return self._reach.run_length(self.length, self.tail, ahead=self.asked_at is not None)
+        return self._reach.run_length(self.length, self.tail, self.strategy, ahead=bool(self.asked))
 
     def _may_draft(self) -> bool:
-        """Up to the question, and past it as far as the strategy drafts ahead."""
-        if self.asked_at is None:
+        """Up to the question, and past one that is out as far as the strategy drafts ahead."""
+        if not self.asked:
             return not self.tail.fired
-        return self.tail.num_ahead < self.strategy.draft_ahead_tokens
+        return len(self.asked) == 1 and self.tail.num_ahead < self.strategy.draft_ahead_tokens
 
     def _upload(self, now_s: float, due: bool) -> list[EdgeCommand]:
-        """`due`: a verdict should be asked for now, unless one is out."""
-        if self.asked_at is None and due:
+        """`due`: a verdict should be asked for now, unless as many are out as may be."""
+        if due and (not self.asked or (len(self.asked) < self.strategy.max_verdicts_out and self.tail.num_ahead > 0)):
             return [self._ask(now_s)]
-        num_ids = min(self.strategy.upload.num_to_send(self.tail.num_unsent), self.tail.num_unsent)
-        return [self._send_draft(num_ids, verify=False)] if num_ids > 0 else []
+        if self.tail.num_unsent == 0:
+            return []
+        state = self.tail.upload_state(now_s)
+        num_ids = min(self.strategy.upload.num_to_send(state), self.tail.num_unsent)
+        if num_ids > 0:
+            return [self._send_draft(now_s, num_ids, verify=False)]
+        wait_s = self.strategy.upload.wait_s(state)
+        self._alarm.upload_at_s = None if wait_s is None else now_s + wait_s
+        return []
 
     def _ask(self, now_s: float) -> SendToCloud:
-        command = self._send_draft(self.tail.num_unsent, verify=True)
-        self.asked_at = self.length + len(self.tail)
+        # What is drafted behind another question starts with a guess, which that question's answer settles.
+        self._account.clock.asked(now_s, num_drafted=self.tail.num_ahead - 1 if self.asked else len(self.tail))
+        command = self._send_draft(now_s, self.tail.num_unsent, verify=True)
+        self.asked.append(self.length + len(self.tail))
         self.tail.mark_asked()
-        self._clock.asked(now_s, num_drafted=len(self.tail))
         return command
 
-    def _send_draft(self, num_ids: int, *, verify: bool) -> SendToCloud:
+    def _send_draft(self, now_s: float, num_ids: int, *, verify: bool) -> SendToCloud:
         draft = drafted(self, num_ids, verify=verify)
-        self.tail.num_sent += num_ids
+        self.tail.mark_sent(num_ids, now_s)
         self.counters.tokens_up += num_ids
+        self._told_length = self.length
         return SendToCloud(draft, asks=verify)
 
     # -- timer -----------------------------------------------------------------------------------------------------
@@ -418,22 +446,17 @@ class EdgeSession:
     def _timer(self, now_s: float) -> list[EdgeCommand]:
         if self.state is EdgeState.ENDED:
             return []
-        if self._awaits_cloud():
-            self._timer_is_set = True
-            return [SetTimer(now_s + self._patience.wait_s)]
-        if not self._timer_is_set:
-            return []
-        self._timer_is_set = False
-        return [SetTimer(None)]
+        self._alarm.silence_at_s = now_s + self._patience.wait_s if self._awaits_cloud() else None
+        return [*self._alarm.commands()]
 
     def _awaits_cloud(self) -> bool:
-        if self._open_again or self.state in (EdgeState.OPENING, EdgeState.RESUMING):
-            return True
-        return self.state is EdgeState.LIVE and (self.asked_at is not None or not self.strategy.uses_draft)
+        if self.state is EdgeState.LIVE and not self._open_again:
+            return bool(self.asked) or not self.strategy.uses_draft
+        return self._open_again or self.state in CONNECTED
 
     def _on_timer(self) -> list[EdgeCommand]:
         """Rule 6: an edge that hears nothing resumes, ever more patiently; one that was told to come back does."""
-        if not self._awaits_cloud():
+        if not self._awaits_cloud() or not self._alarm.is_for_silence:
             return []
         if self._open_again:
             return self._open()

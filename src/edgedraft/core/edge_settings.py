@@ -30,8 +30,8 @@ class EdgeSessionSettings:
     """One request. `stop_ids` end the text beside the target's `eos_ids`; lengths in tokens, times in seconds.
 
     `draft_context_length`: None where the draft has no bound or there is no draft. `max_pending_tokens`: the cloud's
-    limit on unjudged ids. `silence_s`: the least silence after which the session is resumed (rule 6).
-    `logprobs`: ask for the log-probability of each token.
+    limit on unjudged ids, `assist_lead_tokens` its bound on writing ahead. `silence_s`: the least silence after which
+    the session is resumed (rule 6). `logprobs`: ask for the log-probability of each token.
     """
 
     session_id: bytes
@@ -45,6 +45,7 @@ class EdgeSessionSettings:
     on_link_loss: OnLinkLoss = OnLinkLoss.WAIT
     draft_context_length: int | None = None
     max_pending_tokens: int = 256
+    assist_lead_tokens: int = 64
     silence_s: float = 2.0
     logprobs: bool = False
 

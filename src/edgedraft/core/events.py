@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edgedraft.core.strategy import Strategy
 from edgedraft.errors import EdgedraftError
 from edgedraft.protocol.messages import CommitKind, SessionFromCloud, SessionFromEdge
 from edgedraft.types import CommittedToken, DraftDistribution, DraftToken, FinishReason, Rule, SamplingParams
@@ -76,6 +77,13 @@ class StopStringFound:
 
 
 @dataclass(frozen=True, slots=True)
+class StrategyChanged:
+    """Go on with this strategy: other numbers, another trigger or plan, with or without the draft. The rule stays."""
+
+    strategy: Strategy
+
+
+@dataclass(frozen=True, slots=True)
 class CancelRequested:
     """The user no longer wants the answer."""
 
@@ -90,6 +98,7 @@ EdgeEvent = (
     | Uploaded
     | TimerFired
     | StopStringFound
+    | StrategyChanged
     | CancelRequested
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from edgedraft.core.sequence import common_prefix_length
 from edgedraft.errors import GapError, InvalidRequestError
@@ -10,19 +11,27 @@ from edgedraft.protocol.messages import Draft
 from edgedraft.types import DraftDistribution
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A verdict asked for at `asked_s` on everything before `position`."""
+
+    position: int
+    asked_s: float
+
+
 class PendingTail:
     """Draft ids of the present `epoch`, from the log's end on.
 
-    `judged`: for each id whether it is up for judgement (always, unless the edge owns the log). `verify_at`: the
-    flagged position, where a verdict is asked for. `dead_epoch`: the newest epoch that a mismatch has killed (rule 3).
-    `num_dropped`: ids thrown away.
+    `judged`: for each id whether it is up for judgement (always, unless the edge owns the log). `questions`: the
+    verdicts asked for and not given, the oldest first. `dead_epoch`: the newest epoch that a mismatch has killed (rule
+    3). `num_dropped`: ids thrown away.
     """
 
     def __init__(self) -> None:
         self.ids: list[int] = []
         self.distributions: list[DraftDistribution] = []
         self.judged: list[bool] = []
-        self.verify_at: int | None = None
+        self.questions: list[Question] = []
         self.epoch = 0
         self.dead_epoch = -1
         self.num_dropped = 0
@@ -50,7 +59,7 @@ class PendingTail:
         self.ids = []
         self.distributions = []
         self.judged = []
-        self.verify_at = None
+        self.questions = []
 
     def take(self, message: Draft, log: Sequence[int], max_tokens: int) -> None:
         """Use the part of a draft that goes past what is held; anything unequal kills its epoch.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,27 +24,54 @@ class Trigger(Protocol):
         So many are drafted in a row, without asking in between. `pending` may be empty.
         """
 
+    def after_verdict(self, judged: Sequence[DraftToken], num_accepted: int) -> Trigger:
+        """The trigger after a verdict on `judged`, of which `num_accepted` were right; itself unless it adapts."""
+
+
+@dataclass(frozen=True, slots=True)
+class UploadState:
+    """What an upload policy is told.
+
+    `num_unsent`: draft tokens that have not left. `num_messages`: messages with draft tokens that have left since a
+    verdict was last asked for; a plan starts at 0. `last_message_tokens`, `since_last_s`: what the newest message
+    carried and how long ago it left; 0 and infinity before the first.
+    """
+
+    num_unsent: int
+    num_messages: int = 0
+    last_message_tokens: int = 0
+    since_last_s: float = math.inf
+
 
 class UploadPolicy(Protocol):
-    """Decides how many unsent draft tokens leave now, when no verdict is asked for (then all leave)."""
+    """Decides how many unsent draft tokens leave now, when no verdict is asked for (then all leave). Pure."""
 
-    def num_to_send(self, num_unsent: int) -> int: ...
+    def num_to_send(self, state: UploadState) -> int: ...
+
+    def wait_s(self, state: UploadState) -> float | None:
+        """Where nothing leaves now: how long until it would without another token; None where only tokens help."""
 
 
 @dataclass(frozen=True, slots=True)
 class UploadWhole:
     """Nothing leaves before the verdict is asked for."""
 
-    def num_to_send(self, num_unsent: int) -> int:
+    def num_to_send(self, state: UploadState) -> int:
         return 0
+
+    def wait_s(self, state: UploadState) -> float | None:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
 class UploadImmediately:
     """Every token leaves as soon as it is drafted."""
 
-    def num_to_send(self, num_unsent: int) -> int:
-        return num_unsent
+    def num_to_send(self, state: UploadState) -> int:
+        return state.num_unsent
+
+    def wait_s(self, state: UploadState) -> float | None:
+        return None
 
 
 DEFAULT_DRAFT_LENGTH_TOKENS = 5
@@ -56,7 +84,8 @@ class Strategy:
     """How one request is decoded.
 
     `uses_draft`, `uses_cloud`: who takes part. `draft_ahead_tokens`: how many tokens may be drafted past the one a
-    verdict is out for. `max_in_flight_tokens`: sent and unjudged ids at which a verdict is asked for in any case.
+    verdict is out for. `max_verdicts_out`: how many verdicts may be asked for before the first is there; nothing is
+    drafted past the second. `max_in_flight_tokens`: unjudged ids at which a verdict is asked for in any case.
     `eager`: the cloud verifies what has arrived unasked. `assist`: when the target writes by itself.
     """
 
@@ -66,6 +95,7 @@ class Strategy:
     trigger: Trigger = DEFAULT_TRIGGER
     upload: UploadPolicy = NOTHING_EARLY
     draft_ahead_tokens: int = 0
+    max_verdicts_out: int = 1
     max_in_flight_tokens: int = 32
     rule: Rule = Rule.MATCH
     rank: int = 1
@@ -74,8 +104,24 @@ class Strategy:
 
     def __post_init__(self) -> None:
         check_rule(self.rule, self.assist, eager=self.eager)
+        for field, least in (("draft_ahead_tokens", 0), ("max_verdicts_out", 1), ("max_in_flight_tokens", 1)):
+            if getattr(self, field) < least:
+                raise InvalidRequestError(f"{field} is {getattr(self, field)}; legal: {least} or more.", field=field)
         if not self.uses_draft and not self.uses_cloud:
             raise InvalidRequestError("strategy uses neither draft nor cloud.", field="strategy")
+
+    @property
+    def terms(self) -> tuple[Assist, bool]:
+        """What of it the cloud is told when a session opens, and holds to until it is opened anew."""
+        return self.assist, self.eager
+
+    def check_follows(self, before: Strategy) -> None:
+        """Raises `InvalidRequestError` where a running request cannot go on with this in place of `before`."""
+        if (self.rule, self.rank, self.uses_cloud) != (before.rule, before.rank, before.uses_cloud):
+            raise InvalidRequestError(
+                f"rule is '{self.rule}', rank {self.rank}; a request keeps what it began with ('{before.rule}').",
+                field="strategy",
+            )
 
 
 def check_rule(rule: Rule, assist: Assist, *, eager: bool) -> None:
@@ -86,44 +132,3 @@ def check_rule(rule: Rule, assist: Assist, *, eager: bool) -> None:
             field="rule",
             remedy="Use rule 'match', or set assist to 'none' and eager to false.",
         )
-
-
-def vanilla(draft_length_tokens: int = DEFAULT_DRAFT_LENGTH_TOKENS) -> Strategy:
-    """Draft a fixed number of tokens, send them whole, wait (Leviathan et al. 2023, over a link)."""
-    if draft_length_tokens < 1:
-        raise InvalidRequestError(
-            f"draft_length is {draft_length_tokens}; legal: 1 or more.",
-            field="draft_length",
-            remedy="Use the strategy 'cloud-only' to draft nothing.",
-        )
-    return Strategy(
-        name="vanilla", trigger=FixedLength(draft_length_tokens), max_in_flight_tokens=max(32, draft_length_tokens)
-    )
-
-
-def cloud_only() -> Strategy:
-    """No draft: the cloud appends its own tokens and streams them."""
-    return Strategy(name="cloud-only", uses_draft=False, assist=Assist.ALWAYS)
-
-
-def edge_only() -> Strategy:
-    """No cloud: the draft model's own text, labelled lossy."""
-    return Strategy(name="edge-only", uses_cloud=False)
-
-
-STRATEGY_NAMES = ("vanilla", "cloud-only", "edge-only")
-
-
-def strategy_named(name: str, *, draft_length_tokens: int | None = None) -> Strategy:
-    """The strategy of that name. Raises `InvalidRequestError` with the names there are."""
-    if name == "vanilla":
-        return vanilla(DEFAULT_DRAFT_LENGTH_TOKENS if draft_length_tokens is None else draft_length_tokens)
-    if draft_length_tokens is not None:
-        raise InvalidRequestError(
-            f"draft_length is {draft_length_tokens}, but strategy '{name}' has no draft length.", field="draft_length"
-        )
-    if name == "cloud-only":
-        return cloud_only()
-    if name == "edge-only":
-        return edge_only()
-    raise InvalidRequestError(f"strategy is '{name}'; there are: {', '.join(STRATEGY_NAMES)}.", field="strategy")

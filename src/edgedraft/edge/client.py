@@ -15,7 +15,7 @@ from typing import Self, Unpack
 from edgedraft.backends import registry
 from edgedraft.backends.base import BackendOptions, DraftBackend, Tokenizer
 from edgedraft.config import DEFAULT_URL, EdgeConfig, read_environment
-from edgedraft.core.strategy import Strategy, edge_only
+from edgedraft.core.strategy import Strategy
 from edgedraft.edge.answer import Answer, Piece
 from edgedraft.edge.connection import CloudConnection
 from edgedraft.edge.drafter import Drafter
@@ -25,6 +25,7 @@ from edgedraft.edge.request import Request, RequestOptions
 from edgedraft.edge.runtime import RequestRun
 from edgedraft.errors import CloudUnreachableError, EdgedraftError, InvalidRequestError
 from edgedraft.protocol.messages import Welcome
+from edgedraft.schedule.catalogue import edge_only
 from edgedraft.types import ModelInfo, OnLinkLoss
 
 DEFAULT_DRAFT = "demo:draft"

@@ -59,12 +59,16 @@ class SessionLink:
             return
         queued_s = perf_counter()
 
-        def sent(payload_bytes: int) -> None:
-            self.bytes_up += wire_size_bytes(payload_bytes, masked=True)
+        def sent() -> None:
             if command.asks:
                 self.on_event(Uploaded(perf_counter() - queued_s))
 
-        self._connection.outbox.put(self.channel, command.message, sent)
+        def dropped(payload_bytes: int) -> None:
+            self.bytes_up -= wire_size_bytes(payload_bytes, masked=True)
+
+        payload_bytes = self._connection.outbox.put(self.channel, command.message, sent, dropped)
+        # Counted now: the account of an answer may be made before its last messages have left.
+        self.bytes_up += wire_size_bytes(payload_bytes, masked=True)
 
     def detach(self) -> None:
         """The request is over. What it has queued is still sent. Safe to repeat."""
@@ -195,6 +199,7 @@ class CloudConnection:
 
     def _go_down(self) -> None:
         self._socket = None
+        self.outbox.discard()
         self._by_channel.clear()
         self._ready = asyncio.get_running_loop().create_future()
         for link in list(self._links):
@@ -250,7 +255,7 @@ class CloudConnection:
             while True:
                 outgoing = await outbox.take()
                 await socket.send(outgoing.payload)
-                outgoing.sent(len(outgoing.payload))
+                outgoing.sent()
                 if outgoing.heavy:
                     asyncio.ensure_future(await socket.ping()).add_done_callback(
                         functools.partial(_piece_answered, outbox)

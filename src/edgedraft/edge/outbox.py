@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgedraft.protocol.codec import encode
-from edgedraft.protocol.messages import Cancel, Close, Features, FromEdge, Open, OpenIds
+from edgedraft.protocol.messages import Cancel, Close, Draft, Features, FromEdge, Open, OpenIds
 
 _BULK = (Open, OpenIds, Features)
 LIGHT_BYTES = 2048
@@ -20,22 +20,27 @@ PROMPT_S = 1.0
 """A piece that is answered within this time makes room for one more at once; a later one takes the room away."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Outgoing:
-    """One encoded message. `sent` is called once the link has taken it. `heavy`: its arrival is to be waited for."""
+    """One encoded message. `sent` is called once the link has taken it, or `dropped` once it is certain not to leave.
+
+    `heavy`: its arrival is to be waited for. `continues`: a further piece. `draft`: the message, where it is one.
+    """
 
     channel: int
     payload: bytes
     heavy: bool
     continues: bool
-    sent: Callable[[int], None]
+    draft: Draft | None
+    sent: Callable[[], None]
+    dropped: Callable[[int], None]
 
 
 class Outbox:
     """Two queues with one order per channel.
 
     A message overtakes the bulk of other channels, never what its own channel queued before it. `Cancel` and `Close`
-    make the rest of their own channel's prompt pointless, so those pieces are dropped.
+    make the rest of their own channel's prompt pointless, a draft of a new epoch those of older ones: they are dropped.
     """
 
     def __init__(self) -> None:
@@ -48,15 +53,18 @@ class Outbox:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    def put(self, channel: int, message: FromEdge, sent: Callable[[int], None]) -> None:
-        """Queue a message; `sent` is told the size of its payload in bytes.
+    def put(self, channel: int, message: FromEdge, sent: Callable[[], None], dropped: Callable[[int], None]) -> int:
+        """Queue a message; the size of its payload in bytes, which `dropped` is told again if it never leaves.
 
         Raises `FrameTooLargeError` where it is above the bound of a frame.
         """
+        draft = message if isinstance(message, Draft) else None
         payload, bulk, continues = encode(message), isinstance(message, _BULK), isinstance(message, OpenIds | Features)
-        outgoing = Outgoing(channel, payload, bulk and not _is_light(message, payload), continues, sent)
+        outgoing = Outgoing(channel, payload, bulk and not _is_light(message, payload), continues, draft, sent, dropped)
         if isinstance(message, Cancel | Close):
             self._drop_pieces(channel)
+        elif isinstance(message, Draft):
+            self._drop_stale(message)
         if bulk or self._bulk_of[channel]:
             self._bulk.append(outgoing)
             self._bulk_of[channel] += 1
@@ -64,6 +72,7 @@ class Outbox:
             self._urgent.append(outgoing)
         self._filled.set()
         self._empty.clear()
+        return len(payload)
 
     @property
     def empty(self) -> bool:
@@ -90,6 +99,21 @@ class Outbox:
         self._room = self._room + 1 if after_s <= PROMPT_S else 1
         self._filled.set()
 
+    def _drop_stale(self, newer: Draft) -> None:
+        """Drafts of an epoch that is over, if the link has not taken them: the cloud would throw them away."""
+        stale = [out for out in self._urgent if out.draft is not None and _replaces(newer, out.draft)]
+        if stale:
+            self._urgent = deque(out for out in self._urgent if out not in stale)
+            for outgoing in stale:
+                outgoing.dropped(len(outgoing.payload))
+
+    def discard(self) -> None:
+        """The link is gone: nothing of this leaves."""
+        for outgoing in (*self._urgent, *self._bulk):
+            outgoing.dropped(len(outgoing.payload))
+        self._urgent.clear()
+        self._bulk.clear()
+
     async def drained(self) -> None:
         """Wait until everything has been taken and the taker asks for more."""
         await self._empty.wait()
@@ -97,9 +121,15 @@ class Outbox:
     def _drop_pieces(self, channel: int) -> None:
         if not self._bulk_of[channel]:
             return
-        kept = deque(out for out in self._bulk if not (out.channel == channel and out.continues))
-        self._bulk_of[channel] -= len(self._bulk) - len(kept)
-        self._bulk = kept
+        pointless = [out for out in self._bulk if out.channel == channel and out.continues]
+        self._bulk_of[channel] -= len(pointless)
+        self._bulk = deque(out for out in self._bulk if out not in pointless)
+        for outgoing in pointless:
+            outgoing.dropped(len(outgoing.payload))
+
+
+def _replaces(newer: Draft, older: Draft) -> bool:
+    return newer.channel == older.channel and (newer.incarnation, newer.epoch) > (older.incarnation, older.epoch)
 
 
 def _is_light(message: FromEdge, payload: bytes) -> bool:

@@ -35,6 +35,7 @@ class TextModel:
     exact: Exactness
     exactness_note: str
     max_pending_tokens: int
+    assist_lead_tokens: int
     rules: Sequence[Rule] | None
     welcome: Welcome | None = None
 
@@ -48,6 +49,7 @@ class TextModel:
             exact=welcome.exactness.exactness,
             exactness_note=welcome.exactness.depends_on,
             max_pending_tokens=welcome.limits.max_pending_tokens,
+            assist_lead_tokens=welcome.limits.assist_lead_tokens,
             rules=welcome.limits.rules,
             welcome=welcome,
         )
@@ -62,6 +64,7 @@ class TextModel:
             exact=Exactness.LOSSY,
             exactness_note=LOCAL_NOTE,
             max_pending_tokens=1,
+            assist_lead_tokens=1,
             rules=None,
         )
 
@@ -97,6 +100,7 @@ def plan_request(
         on_link_loss=request.link_loss(),
         draft_context_length=draft.context_length if draft is not None and strategy.uses_draft else None,
         max_pending_tokens=model.max_pending_tokens,
+        assist_lead_tokens=model.assist_lead_tokens,
         silence_s=silence_s,
         logprobs=request.logprobs,
     )

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self, TypedDict
 
-from edgedraft.core.strategy import Strategy, strategy_named
+from edgedraft.core.strategy import Strategy
 from edgedraft.edge.text import check_stop, check_text
 from edgedraft.errors import InvalidRequestError, UnsupportedError
 from edgedraft.protocol.messages import MAX_LOGIT_BIASES, MAX_STOP_IDS
+from edgedraft.schedule.catalogue import strategy_named
 from edgedraft.types import OnLinkLoss, SamplingParams
 
 DEFAULT_MAX_TOKENS = 256
@@ -153,7 +154,8 @@ class Request:
         if named is None:
             named = "vanilla" if has_draft or self.draft_length is not None else "cloud-only"
         if isinstance(named, str):
-            strategy = strategy_named(named, draft_length_tokens=self.draft_length)
+            numbers = {} if self.draft_length is None else {"draft_length": self.draft_length}
+            strategy = strategy_named(named, **numbers)
         elif not isinstance(named, Strategy):
             raise InvalidRequestError(
                 f"strategy is {type(named).__name__}; legal: a name or a Strategy.", field="strategy"

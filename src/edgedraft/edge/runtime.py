@@ -127,7 +127,7 @@ class RequestRun:
             while self._events:
                 for command in self.session.handle(self._events.popleft(), self._now_s()):
                     self._carry_out(command)
-            if self._seat is not None and not self.session.strategy.uses_draft:
+            if self._seat is not None and not self.session.needs_draft:
                 self._seat.release()
         except EdgedraftError as error:
             self.break_off(error)

@@ -33,8 +33,8 @@ class Counters:
 
     `num_drafted`: ids the draft model proposed. `num_judged`: of those, the ones a verdict was given for.
     `num_accepted`: of those, the ones kept, without the next token. `num_discarded`: drafted but rolled back or
-    overtaken without a verdict. `tokens_up`: draft ids that travelled, repeats included. `num_target_passes`: commits
-    that carried ids.
+    overtaken without a verdict. `num_reused`: drafted while a verdict was out, and still good after it. `tokens_up`:
+    draft ids that travelled, repeats included. `num_target_passes`: commits that carried ids.
     """
 
     num_rounds: int = 0
@@ -43,6 +43,7 @@ class Counters:
     num_accepted: int = 0
     num_committed: int = 0
     num_discarded: int = 0
+    num_reused: int = 0
     num_target_passes: int = 0
     num_rollbacks: int = 0
     num_reopens: int = 0

@@ -254,12 +254,16 @@ class Timings(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     """Differences of the cloud's own clock, in microseconds: no two clocks are ever compared.
 
     `queue_us`: waiting for the worker. `verify_us`: target pass and acceptance. `turnaround_us`: from the arrival of
-    the asking message to this commit's departure, both of the above included.
+    the asking message to this commit's departure, both of the above included. `arrival_us`: when the newest `Draft`
+    arrived, counted from the first of this incarnation, modulo 2^32; `arrival_end` is the position behind its last id,
+    0 where none has come.
     """
 
     queue_us: UInt32
     verify_us: UInt32
     turnaround_us: UInt32
+    arrival_us: UInt32
+    arrival_end: Length
 
 
 class Commit(Message, frozen=True, tag=15):

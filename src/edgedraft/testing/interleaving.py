@@ -43,6 +43,7 @@ from edgedraft.core.events import (
     SendToEdge,
     SetTimer,
     Start,
+    StrategyChanged,
     TimerFired,
     TokenDrafted,
 )
@@ -62,6 +63,7 @@ from edgedraft.types import DraftToken, FinishReason, SamplingParams
 
 NUM_IDS = 6
 EOS_ID = 0
+LEAD_TOKENS = 8
 MAX_STEPS = 20_000
 STEP_S = 0.01
 
@@ -96,6 +98,11 @@ def draft_choice(context: Sequence[int], agreement: float) -> int:
     return target_choice(context) if dice % 1000 < 1000 * agreement else dice % NUM_IDS
 
 
+def draft_confidence(context: Sequence[int]) -> float:
+    """How sure the draft says it is; above 0 and below 1."""
+    return (1 + _digest("confidence", context) % 99) / 100
+
+
 def target_only(prompt_ids: Sequence[int], max_tokens: int) -> list[int]:
     """What the target alone writes."""
     text = list(prompt_ids)
@@ -108,11 +115,16 @@ def target_only(prompt_ids: Sequence[int], max_tokens: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """How many of each fault a run may have. A muted link loses what is on it without telling anybody."""
+    """How many of each fault a run may have. A muted link loses what is on it without telling anybody.
+
+    `changes`: not a fault, but as sudden: how often the request goes on with another of the strategies `others`.
+    """
 
     cuts: int = 0
     evictions: int = 0
     mutes: int = 0
+    changes: int = 0
+    others: tuple[Strategy, ...] = ()
 
 
 @dataclass(slots=True)
@@ -145,6 +157,7 @@ class World:
         self.prompt_ids = [self.random.randrange(1, NUM_IDS) for _ in range(self.random.randrange(1, 4))]
         self.now_s = 0.0
         self.cuts, self.evictions, self.mutes = faults.cuts, faults.evictions, faults.mutes
+        self.changes, self.others = faults.changes, faults.others
         self.is_faulty = faults != Faults()
         self.num_muted = 0
         self.num_faults = 0
@@ -158,6 +171,7 @@ class World:
                 strategy=strategy,
                 eos_ids=frozenset({EOS_ID}),
                 logprobs=seed % 2 == 1,
+                assist_lead_tokens=LEAD_TOKENS,
             )
         )
         self.cloud = self._new_cloud()
@@ -179,8 +193,7 @@ class World:
             num_ids=NUM_IDS,
             eos_ids=frozenset({EOS_ID}),
             context_length=10_000,
-            assist_lead_tokens=4,
-            cloud_only_lead_tokens=20,
+            assist_lead_tokens=LEAD_TOKENS,
         )
         return self._cloud_class(b"0123456789abcdef", settings)
 
@@ -212,13 +225,29 @@ class World:
             actions += [self._deliver_down] * 4 if self.link.down else []
             actions += [self._cut] if self.cuts else []
             actions += [self._mute] if self.mutes and (self.link.up or self.link.down) else []
+        if self.changes and self.others:
+            actions.append(self._change_strategy)
+        if self._link_may_be_free():
+            actions.append(self._tell_time)
         if self.evictions and self.cloud.state is not CloudState.CLOSED:
             actions.append(self._evict)
         return actions
 
+    def _change_strategy(self) -> None:
+        self.changes -= 1
+        self.num_faults += 1  # the cloud may have to be told, which opens the session again
+        self._to_edge(StrategyChanged(self.random.choice(self.others)))
+
+    def _link_may_be_free(self) -> bool:
+        return self.edge.upload_at_s is not None and self.edge.upload_at_s <= self.now_s
+
+    def _tell_time(self) -> None:
+        self.timer_s = None
+        self._to_edge(TimerFired())
+
     def _fire_timer(self) -> None:
-        """Only a message that was lost in silence excuses a timer."""
-        if self.timer_s is None or not self.num_muted:
+        """Only a message that was lost in silence excuses a timer, or a link that is thought busy."""
+        if self.timer_s is None or not (self.num_muted or self.edge.upload_at_s is not None):
             raise StuckError(f"nothing can happen: {self._where()}")
         self.now_s = max(self.now_s, self.timer_s)
         self.timer_s = None
@@ -227,9 +256,9 @@ class World:
     def _where(self) -> str:
         edge, cloud = self.edge, self.cloud
         return (
-            f"edge {edge.state.value} length {edge.length} tail {len(edge.tail)} asked_at {edge.asked_at} "
+            f"edge {edge.state.value} length {edge.length} tail {len(edge.tail)} asked {edge.asked} "
             f"epoch {edge.epoch}; cloud {cloud.state.value} length {cloud.length} pending {len(cloud.pending)} "
-            f"verify_at {cloud.pending.verify_at} dead {cloud.pending.dead_epoch}"
+            f"questions {len(cloud.pending.questions)} dead {cloud.pending.dead_epoch}"
         )
 
     def _check_end(self) -> list[int]:
@@ -365,7 +394,7 @@ class World:
         if step.position != step.keep_length + len(step.token_ids) or step.keep_length > len(self.draft_held):
             raise WrongError(f"{step} does not fit a draft that holds {len(self.draft_held)} tokens")
         self.draft_held = [*self.draft_held[: step.keep_length], *step.token_ids]
-        token = DraftToken(draft_choice(self.draft_held, self.agreement), 0.5, 0.5)
+        token = DraftToken(draft_choice(self.draft_held, self.agreement), draft_confidence(self.draft_held), 0.5)
         current = [*self.edge.log, *(held.token_id for held in self.edge.tail.tokens)]
         fresh = self.edge.tail.step_is_out and not self.draft_steps
         if fresh and self.draft_held != current:
@@ -385,7 +414,7 @@ class World:
             raise StuckError("rule 1: a verify was not answered")
 
     def _verdict_is_due(self) -> bool:
-        return self.cloud.pending.verify_at is not None or self.cloud.state is not CloudState.LIVE
+        return bool(self.cloud.pending.questions) or self.cloud.state is not CloudState.LIVE
 
     def _obey_cloud(self, command: CloudCommand) -> None:
         match command:
@@ -442,7 +471,7 @@ class World:
 
     def _check_lead(self, job: RunPass) -> None:
         settings = self.cloud.settings
-        lead = settings.assist_lead_tokens if self.cloud.has_drafted else settings.cloud_only_lead_tokens
+        lead = settings.assist_lead_tokens
         ahead = self.cloud.length - self.cloud.edge_length
         if job.priority == OWN and ahead >= lead:
             raise WrongError(f"rule 8: writing on, {ahead} ids ahead of the edge")

@@ -54,6 +54,7 @@ from edgedraft.protocol.messages import (
     CommitKind,
     Draft,
     Error,
+    Hedge,
     Open,
     Resume,
     SessionFromCloud,
@@ -101,6 +102,12 @@ def draft_choice(context: Sequence[int], agreement: float) -> int:
 def draft_confidence(context: Sequence[int]) -> float:
     """How sure the draft says it is; above 0 and below 1."""
     return (1 + _digest("confidence", context) % 99) / 100
+
+
+def second_choice(context: Sequence[int]) -> int:
+    """The draft's other choice, often right where the first is not."""
+    dice = _digest("second", context)
+    return target_choice(context) if dice % 2 else dice % NUM_IDS
 
 
 def target_only(prompt_ids: Sequence[int], max_tokens: int) -> list[int]:
@@ -329,10 +336,16 @@ class World:
         self._to_cloud(EdgeMessage(message, self.connection))
 
     def _await_verdict(self, message: SessionFromEdge) -> None:
-        """A verify is owed an answer until the edge itself ends the wait by a newer epoch or a resume."""
-        if isinstance(message, Open | Resume) or (isinstance(message, Draft) and message.epoch > self.flagged_epoch):
+        """A verify is owed an answer until the edge itself ends the wait by a newer epoch or a resume.
+
+        A newer hedge, sent before its tail was settled, tells the same where the text has come past it.
+        """
+        newer = isinstance(message, Draft | Hedge) and message.epoch > self.flagged_epoch
+        settled = isinstance(message, Draft) or (isinstance(message, Hedge) and message.position < self.cloud.length)
+        if isinstance(message, Open | Resume) or (newer and settled):
             self.unanswered = 0
-        if isinstance(message, Draft) and message.verify and self.cloud.state is CloudState.LIVE:
+        is_known = self.cloud.state is CloudState.LIVE and message.incarnation == self.cloud.incarnation
+        if isinstance(message, Draft) and message.verify and is_known:
             self.unanswered += 1
             self.flagged_epoch = message.epoch
 
@@ -394,8 +407,15 @@ class World:
         if step.position != step.keep_length + len(step.token_ids) or step.keep_length > len(self.draft_held):
             raise WrongError(f"{step} does not fit a draft that holds {len(self.draft_held)} tokens")
         self.draft_held = [*self.draft_held[: step.keep_length], *step.token_ids]
-        token = DraftToken(draft_choice(self.draft_held, self.agreement), draft_confidence(self.draft_held), 0.5)
-        current = [*self.edge.log, *(held.token_id for held in self.edge.tail.tokens)]
+        held = self.draft_held
+        token = DraftToken(
+            draft_choice(held, self.agreement),
+            draft_confidence(held),
+            entropy=0.5,
+            second_id=second_choice(held),
+            second_confidence=0.3,
+        )
+        current = [*self.edge.log, *(held.token_id for held in self.edge.tail.line(self.edge.length))]
         fresh = self.edge.tail.step_is_out and not self.draft_steps
         if fresh and self.draft_held != current:
             raise WrongError("invariant 4: the draft model holds another text than the session")

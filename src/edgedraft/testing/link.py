@@ -3,7 +3,7 @@
     async with LinkEmulator("127.0.0.1", cloud_port, LinkProfile.symmetric(rtt_s=0.1), seed=7) as link:
         client = await connect(f"ws://{link.host}:{link.port}/v1/edgedraft")
 
-`running_link` is the same for blocking code. When each burst is delivered is computed in `link_schedule`; the relay
+`running_link` is the same for blocking code. When each burst is delivered is computed in `sim.network`; the relay
 only obeys.
 """
 # ruff: noqa: S311 - a bad network needs no cryptographic randomness
@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import Self, TypeVar
 
-from edgedraft.testing.link_schedule import LinkProfile, Way, schedules
+from edgedraft.sim.network import LinkProfile, Way, schedules
 
 CHUNK_BYTES = 65_536
 DEFAULT_BUFFER_BYTES = 1 << 20

@@ -2,15 +2,18 @@
 
 What a burst meets, in this order: it waits for its turn on the link (one queue for each direction, shared by all
 connections), occupies it for `startup_s + size / bytes_per_s`, travels for `delay_s` plus jitter, and is delivered.
-So bandwidth is shared and delay is not, as on a real link.
+So bandwidth is shared and delay is not, as on a real link. The simulator sends by the same schedules, where a burst
+is one message.
 """
 # ruff: noqa: S311 - a bad network needs no cryptographic randomness
 
 from __future__ import annotations
 
+import bisect
 import enum
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgedraft.errors import InvalidRequestError
@@ -36,18 +39,46 @@ class LinkDirection:
     """One direction. Jitter is uniform in [0, jitter_s] and never lets a later burst overtake.
 
     `startup_s`: how long a burst (what was read at once, at most 64 KiB) occupies the link besides its bytes.
-    Raises `InvalidRequestError` naming the field.
+    `changes`: (from when, bytes per second), ascending, where the bandwidth varies; until the first, `bytes_per_s`
+    holds. Raises `InvalidRequestError` naming the field.
     """
 
     delay_s: float = 0.0
     jitter_s: float = 0.0
     bytes_per_s: float = math.inf
     startup_s: float = 0.0
+    changes: Sequence[tuple[float, float]] = ()
 
     def __post_init__(self) -> None:
         for field in ("delay_s", "jitter_s", "startup_s"):
             _require(field, getattr(self, field), 0 <= getattr(self, field) < math.inf, "0 or more seconds")
-        _require("bytes_per_s", self.bytes_per_s, self.bytes_per_s > 0, "above 0; infinity for no limit")
+        last_s = -math.inf
+        for start_s, bytes_per_s in ((0.0, self.bytes_per_s), *self.changes):
+            _require("bytes_per_s", bytes_per_s, bytes_per_s > 0, "above 0; infinity for no limit")
+            _require("changes", start_s, last_s < start_s < math.inf, "ascending times after 0")
+            last_s = start_s
+
+
+def varying_bandwidth(
+    rng: random.Random,
+    *,
+    low_bytes_per_s: float,
+    high_bytes_per_s: float,
+    every_s: float = 20.0,
+    until_s: float = 7200.0,
+) -> tuple[tuple[float, float], ...]:
+    """For `LinkDirection.changes`: a new bandwidth every `every_s` seconds, uniform in the range. What holds before
+    the first change is the caller's to say.
+    """
+    _require("every_s", every_s, 0 < every_s < math.inf, "above 0 seconds")
+    _require("until_s", until_s, 0 <= until_s < math.inf, "0 or more seconds")
+    _require(
+        "low_bytes_per_s", low_bytes_per_s, 0 < low_bytes_per_s <= high_bytes_per_s, "above 0, at most the high one"
+    )
+    return tuple(
+        (count * every_s, rng.uniform(low_bytes_per_s, high_bytes_per_s))
+        for count in range(1, int(until_s / every_s) + 1)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,18 +128,31 @@ class Stalls:
 
     def release_s(self, at_s: float) -> float:
         """The first moment from `at_s` on that lies in no stall."""
+        if not self._windows and at_s < self._drawn_until_s:
+            return at_s
         while (ends := [end_s for start_s, end_s in self._until(at_s) if start_s <= at_s < end_s]) != []:
             at_s = max(ends)
         return at_s
 
     def finish_s(self, start_s: float, work_s: float) -> float:
         """When work begun at `start_s` is done, if it pauses in every stall."""
+        if not self._windows and start_s + work_s < self._drawn_until_s:
+            return start_s + work_s
         at_s = self.release_s(start_s)
         while (ahead := [start_s for start_s, _ in self._until(at_s + work_s) if at_s < start_s < at_s + work_s]) != []:
             pause_s = min(ahead)
             work_s -= pause_s - at_s
             at_s = self.release_s(pause_s)
         return at_s + work_s
+
+    def open_s(self, start_s: float, end_s: float) -> float:
+        """How much of the period lies in no stall."""
+        open_s, at_s = 0.0, self.release_s(start_s)
+        while at_s < end_s:
+            pause_s = min((start for start, _ in self._until(end_s) if at_s < start < end_s), default=end_s)
+            open_s += pause_s - at_s
+            at_s = self.release_s(pause_s)
+        return open_s
 
     def _until(self, at_s: float) -> list[tuple[float, float]]:
         while self._drawn_until_s <= at_s:
@@ -119,23 +163,47 @@ class Stalls:
 
 
 class DirectionSchedule:
-    """When each burst of one direction is delivered. Times in seconds from the start of the link."""
+    """When each burst of one direction is delivered. Times in seconds from the start of the link.
+
+    `free_at_s`: when the last burst has left, so that the next can start.
+    """
 
     def __init__(self, direction: LinkDirection, stalls: Stalls, rng: random.Random) -> None:
+        self.free_at_s = 0.0
         self._direction = direction
         self._stalls = stalls
         self._rng = rng
-        self._free_at_s = 0.0
         self._last_delivery_s = 0.0
 
     def delivery_s(self, arrival_s: float, size_bytes: int) -> float:
         """Told once for each burst, in order of arrival. A burst of 0 bytes (end of stream) occupies nothing."""
         way = self._direction
-        work_s = way.startup_s + size_bytes / way.bytes_per_s if size_bytes else 0.0
-        self._free_at_s = self._stalls.finish_s(max(arrival_s, self._free_at_s), work_s)
-        travelled_s = self._free_at_s + way.delay_s + self._rng.uniform(0.0, way.jitter_s)
+        start_s = max(arrival_s, self.free_at_s)
+        if way.changes and size_bytes:
+            self.free_at_s = self._varying_finish_s(start_s, size_bytes)
+        else:
+            work_s = way.startup_s + size_bytes / way.bytes_per_s if size_bytes else 0.0
+            self.free_at_s = self._stalls.finish_s(start_s, work_s)
+        travelled_s = self.free_at_s + way.delay_s
+        if way.jitter_s:
+            travelled_s += self._rng.uniform(0.0, way.jitter_s)
         self._last_delivery_s = self._stalls.release_s(max(self._last_delivery_s, travelled_s))
         return self._last_delivery_s
+
+    def _varying_finish_s(self, start_s: float, size_bytes: int) -> float:
+        """The start-up, then the bytes, each period at its own bandwidth."""
+        way, stalls = self._direction, self._stalls
+        at_s = stalls.finish_s(start_s, way.startup_s)
+        left_bytes = float(size_bytes)
+        index = bisect.bisect_right(way.changes, at_s, key=lambda change: change[0])
+        while True:
+            bytes_per_s = way.changes[index - 1][1] if index else way.bytes_per_s
+            done_s = stalls.finish_s(at_s, left_bytes / bytes_per_s)
+            change_s = way.changes[index][0] if index < len(way.changes) else math.inf
+            if done_s <= change_s:
+                return done_s
+            left_bytes -= bytes_per_s * stalls.open_s(at_s, change_s)
+            at_s, index = change_s, index + 1
 
 
 def schedules(profile: LinkProfile, seed: int) -> tuple[dict[Way, DirectionSchedule], Stalls]:

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from edgedraft.cli import bench, chat, cloud, demo, doctor, generate, models
+from edgedraft.cli import bench, chat, cloud, demo, doctor, generate, models, traces
 from edgedraft.cli.options import examples
 from edgedraft.cli.report import (
     EXIT_INTERRUPTED,
@@ -66,6 +66,7 @@ for command in (demo, cloud, generate, chat, doctor):
     command.register(app)
 app.add_typer(models.app, name="models")
 app.add_typer(bench.app, name="bench")
+app.add_typer(traces.app, name="traces")
 
 
 @contextlib.contextmanager

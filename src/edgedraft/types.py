@@ -139,7 +139,8 @@ class DraftToken:
     """One unverified token and how sure the draft model was of it.
 
     `confidence`: its probability under the draft's processed distribution (temperature 1 where the request is
-    greedy). `entropy`: nats, of the raw distribution. `draft_s`: what drafting it took.
+    greedy). `entropy`: nats, of the raw distribution. `draft_s`: what drafting it took. `second_id`: what it would have
+    been otherwise, with `second_confidence`; -1 where that was not asked for.
     """
 
     token_id: int
@@ -147,6 +148,8 @@ class DraftToken:
     entropy: float
     draft_s: float = 0.0
     distribution: DraftDistribution | None = None
+    second_id: int = -1
+    second_confidence: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

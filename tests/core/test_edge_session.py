@@ -87,7 +87,9 @@ class Edge:
     def live(self) -> Edge:
         self.tell(Start())
         self.tell(LinkUp(channel=1))
+        asked_at_once = self.sent(Draft)
         self.receive(Opened(channel=1, incarnation=1, committed_length=2))
+        self.last = [*map(SendToCloud, asked_at_once), *self.last]
         return self
 
     def receive(self, message: Any) -> list[Any]:

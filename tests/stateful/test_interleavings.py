@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from edgedraft.core.cloud_session import CloudSession
 from edgedraft.core.edge_session import EdgeSession
 from edgedraft.core.events import EdgeCommand
+from edgedraft.core.hedging import Hedging
 from edgedraft.core.pending_tail import PendingTail
 from edgedraft.core.strategy import Strategy, UploadImmediately, UploadWhole
 from edgedraft.core.triggers import FixedLength
@@ -32,6 +33,8 @@ NAMED = (
     pipesd(token_threshold=0.2, sequence_threshold=0.1, cost=SLOW_LINK),
     upload_immediate(token_threshold=0.1, sequence_threshold=0.02),
     *(flow(assist=assist, cost=SLOW_LINK) for assist in Assist),
+    *(flow(assist=assist, hedging=Hedging(patience=1.0, least_use=0.0)) for assist in Assist),
+    flow(assist="bubble", hedging=Hedging(patience=2.0, least_use=0.05), cost=SLOW_LINK),
 )
 FAULTS = (
     Faults(changes=4, others=(*NAMED, cloud_only())),
@@ -102,7 +105,7 @@ class WaitNotEndedByEpoch(EdgeSession):
     def _raise_epoch(self) -> None:
         asked = list(self.asked)
         super()._raise_epoch()
-        self.asked = asked
+        self.uplink.asked = asked
 
 
 class WaitNotEndedByLength(EdgeSession):

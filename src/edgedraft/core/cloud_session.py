@@ -52,6 +52,7 @@ from edgedraft.protocol.messages import (
     CommitKind,
     Draft,
     Features,
+    Hedge,
     Open,
     Opened,
     OpenIds,
@@ -137,6 +138,8 @@ class CloudSession:
                     return self._on_open_ids(message)
                 case Draft():
                     return self._on_draft(message, now_s)
+                case Hedge():
+                    return self._on_hedge(message)
                 case Ack():
                     self.edge_length = max(self.edge_length, message.committed_length)
                     return self._next_pass()
@@ -262,6 +265,30 @@ class CloudSession:
             self.pending.num_dropped += len(message.token_ids)
         return self._on_verify(message, now_s) if message.verify else self._next_pass()
 
+    def _on_hedge(self, message: Hedge) -> list[CloudCommand]:
+        """A second way beside the drafts. Where it is taken its ids are judged like any other."""
+        self._check_hedge(message)
+        self.edge_length = max(self.edge_length, message.committed_length)
+        if not self._opened.ended:
+            self.pending.take_hedge(message, self.log, self.settings.max_pending_tokens)
+        return self._next_pass()
+
+    def _check_hedge(self, message: Hedge) -> None:
+        request = self._opened.request
+        if request.rule is not Rule.MATCH or not request.eager or self._opened.edge_owns:
+            raise UnsupportedError("a Hedge came; it needs rule 'match' and eager verification.", field="hedging")
+        self._check_place(message.position, len(message.token_ids))
+        self._check_ids(message.token_ids)
+
+    def _check_place(self, position: int, num_ids: int) -> None:
+        log = self._opened
+        if position < log.prompt_length:
+            raise MalformedFrameError(f"position is {position}, inside the prompt.")
+        if (end := position + num_ids) > log.max_length:
+            raise InvalidRequestError(
+                f"token_ids reach position {end}; the request's max_length is {log.max_length}.", field="token_ids"
+            )
+
     def _note_arrival(self, message: Draft, now_s: float) -> None:
         """For the edge, which learns from it what its link is like: arrivals are compared with each other only."""
         first_s = self._arrival[0] if self._arrival[2] else now_s
@@ -271,12 +298,7 @@ class CloudSession:
         log = self._opened
         if message.judged is not None and not log.edge_owns:
             raise InvalidRequestError("judged is set, but the cloud owns this log.", field="judged")
-        if message.position < log.prompt_length:
-            raise MalformedFrameError(f"Draft.position is {message.position}, inside the prompt.")
-        if (end := message.position + len(message.token_ids)) > log.max_length:
-            raise InvalidRequestError(
-                f"token_ids reach position {end}; the request's max_length is {log.max_length}.", field="token_ids"
-            )
+        self._check_place(message.position, len(message.token_ids))
         num_distributions = len(message.distributions or ())
         wanted = len(message.token_ids) if log.request.rule is Rule.RATIO else 0
         if num_distributions != wanted:
@@ -388,22 +410,25 @@ class CloudSession:
         pending = self.pending
         equal = common_prefix_length(pending.ids, token_ids)
         if equal < min(len(pending), len(token_ids)) or self._opened.ended:
+            hedge, pending.hedge = pending.hedge, None
             pending.kill()
+            pending.hedge = hedge
+            pending.settle_hedge(self.log)
             return
         pending.drop_first(equal)
         while pending.questions and self._is_past(pending.questions[0].position):
             pending.questions.pop(0)
+        pending.settle_hedge(self.log)
         self._commit_unjudged()
 
     def _timings(self, event: PassDone, now_s: float) -> Timings | None:
         if not self._opened.request.timings:
             return None
         queue_us, verify_us = round(event.queue_s * 1e6), round(event.verify_s * 1e6)
-        questions = self.pending.questions
-        since_asked_us = round((now_s - questions[0].asked_s) * 1e6) if questions else 0
         first_s, last_s, arrival_end = self._arrival
+        turnaround_us = round((now_s - last_s) * 1e6) if arrival_end else 0
         arrival_us = round((last_s - first_s) * 1e6) % 2**32
-        return Timings(queue_us, verify_us, max(since_asked_us, queue_us + verify_us), arrival_us, arrival_end)
+        return Timings(queue_us, verify_us, turnaround_us, arrival_us, arrival_end)
 
     # -- answers ---------------------------------------------------------------------------------------------------
 

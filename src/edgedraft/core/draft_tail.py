@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from edgedraft.core.events import DraftNext, TokenDrafted
+from edgedraft.core.hedging import Hedge
 from edgedraft.core.sequence import common_prefix_length
 from edgedraft.core.strategy import Trigger, UploadState
 from edgedraft.types import DraftToken
@@ -14,11 +15,15 @@ from edgedraft.types import DraftToken
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """How new committed text met the tail. `num_dropped`: tail tokens rolled back that no verdict was given for."""
+    """How new committed text met the tail. `num_dropped`: tokens rolled back that no verdict was given for.
+
+    `epoch`: the hedge's, where the text took that way.
+    """
 
     contradicted: bool
     overtaken: bool
     num_dropped: int
+    epoch: int | None = None
 
 
 class DraftTail:
@@ -42,6 +47,8 @@ class DraftTail:
         self._step: tuple[int, int] | None = None
         self._num_to_come = 0
         self._held_length = 0
+        self.hedge: Hedge | None = None
+        self.on_hedge = False
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -59,19 +66,39 @@ class DraftTail:
     def step_is_out(self) -> bool:
         return self._step is not None
 
-    def next_run(self, log: Sequence[int], num_tokens: int) -> DraftNext:
+    def line(self, length: int) -> Sequence[DraftToken]:
+        """The tokens after `length` committed ones that the draft model goes on from: the tail, or up to the hedge."""
+        if self.hedge is None or not self.on_hedge:
+            return self.tokens
+        return [*self.tokens[: self.hedge.position - length], *self.hedge.tokens]
+
+    def open_hedge(self, offset: int, length: int, epoch: int) -> None:
+        """Start a second way on with the other choice at `offset`."""
+        first = self.tokens[offset]
+        other = DraftToken(first.second_id, first.second_confidence, first.entropy)
+        self.hedge = Hedge(position=length + offset, epoch=epoch, tokens=[other])
+
+    def go_on(self, *, on_hedge: bool) -> None:
+        """Draft behind the tail or behind the hedge from now on. The model holds what stands before the two part."""
+        if on_hedge != self.on_hedge and self.hedge is not None:
+            assert self._step is None, "invariant 3: a step that is out belongs to the way it was asked for"
+            self._held_length = min(self._held_length, self.hedge.position)
+            self.on_hedge = on_hedge
+
+    def next_run(self, log: Sequence[int], num_tokens: int, *, with_second: bool = False) -> DraftNext:
         """Ask the draft model for `num_tokens` tokens after log and tail, telling it only what it does not hold.
 
         Invariant 4: the position drafted next is the end of what is held, in tokens and in the KV cache.
         """
         assert self._step is None, "invariant 3: one draft step at a time"
-        position = len(log) + len(self.tokens)
+        line = self.line(len(log))
+        position = len(log) + len(line)
         keep = self._held_length
-        unseen = [*log[keep:], *(token.token_id for token in self.tokens[max(0, keep - len(log)) :])]
+        unseen = [*log[keep:], *(token.token_id for token in line[max(0, keep - len(log)) :])]
         self._held_length = position
         self._step = (self._epoch, position)
         self._num_to_come = num_tokens
-        return DraftNext(self._epoch, position, keep, unseen, num_tokens)
+        return DraftNext(self._epoch, position, keep, unseen, num_tokens, with_second)
 
     def take_step(self, event: TokenDrafted, stop_ids: Collection[int]) -> bool:
         """Whether `event` answers the step that is out; results of older epochs do not (invariant 3)."""
@@ -108,15 +135,35 @@ class DraftTail:
             self.num_messages += 1
             self._last_message_tokens, self._last_sent_s = num_tokens, now_s
 
+    def mark_hedge_sent(self, now_s: float) -> None:
+        """All of the second way has travelled."""
+        assert self.hedge is not None
+        self._last_message_tokens, self._last_sent_s = self.hedge.num_unsent, now_s
+        self.hedge.num_sent = len(self.hedge.tokens)
+
     def upload_state(self, now_s: float) -> UploadState:
+        """What waits: of the tail, or, where that has all left, of the second way."""
+        num_unsent = self.num_unsent or (self.hedge.num_unsent if self.hedge is not None else 0)
         since_s = now_s - self._last_sent_s
-        return UploadState(self.num_unsent, self.num_messages, self._last_message_tokens, since_s)
+        return UploadState(num_unsent, self.num_messages, self._last_message_tokens, since_s)
 
     def forget_uploads(self) -> None:
         """What travelled may be lost: it has to travel, and be asked for, again."""
         self.num_sent = 0
         self.num_asked = 0
         self.num_messages = 0
+        self._drop_hedge()
+
+    def _drop_hedge(self) -> int:
+        """Forget the second way, and the step that is out behind it; how many tokens that were."""
+        hedge, self.hedge = self.hedge, None
+        if hedge is None:
+            return 0
+        if self.on_hedge:
+            self.on_hedge = False
+            self._held_length = min(self._held_length, hedge.position)
+            self._drop_step()
+        return len(hedge.tokens)
 
     def clear(self, true_length: int) -> None:
         """Drop all tokens and the step that is out. What the draft model holds stays true up to `true_length`."""
@@ -138,16 +185,40 @@ class DraftTail:
         """
         equal = common_prefix_length([token.token_id for token in self.tokens], new_ids)
         self.no_proposal = False
+        end = length + len(new_ids)
         if equal < min(len(self.tokens), len(new_ids)):
             num_dropped = max(0, len(self.tokens) - max(judged_end - length, equal))
+            hedge = self.hedge
+            if hedge is not None and hedge.position == length + equal and hedge.agrees_with(new_ids, length):
+                self._adopt(hedge, end)
+                return Reconciled(contradicted=True, overtaken=False, num_dropped=num_dropped, epoch=hedge.epoch)
+            num_dropped += len(hedge.tokens) if hedge is not None else 0
             self.clear(length + equal)
             return Reconciled(contradicted=True, overtaken=False, num_dropped=num_dropped)
         del self.tokens[:equal]
         self.num_sent = max(0, self.num_sent - equal)
         self.num_asked = max(0, self.num_asked - equal)
-        overtaken = self._step is not None and self._step[1] < length + len(new_ids)
-        if overtaken:
-            self._drop_step()
+        num_dropped = self._drop_hedge() if self.hedge is not None and self.hedge.position < end else 0
+        overtaken = self._overtaken(end)
         if not self.tokens:
             self.fired = False
-        return Reconciled(contradicted=False, overtaken=overtaken, num_dropped=0)
+        return Reconciled(contradicted=False, overtaken=overtaken, num_dropped=num_dropped)
+
+    def _overtaken(self, end: int) -> bool:
+        """Whether the text has reached the token that is being drafted; then nobody waits for it any more."""
+        overtaken = self._step is not None and self._step[1] < end
+        if overtaken:
+            self._drop_step()
+        return overtaken
+
+    def _adopt(self, hedge: Hedge, end: int) -> None:
+        """The text took the second way: what was drafted behind it is the tail now, as far as it goes past `end`."""
+        num_settled = end - hedge.position
+        if not self.on_hedge:
+            self._held_length = min(self._held_length, hedge.position)
+            self._drop_step()
+        self.hedge, self.on_hedge, self.fired = None, False, False
+        self.tokens = hedge.tokens[num_settled:]
+        self.forget_uploads()
+        self.num_sent = max(0, hedge.num_sent - num_settled)
+        self._overtaken(end)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from edgedraft.core import hedging as core
 from edgedraft.core.draft_tail import DraftTail
 from edgedraft.core.edge_settings import EdgeSessionSettings
 from edgedraft.core.strategy import Strategy
 from edgedraft.protocol.codec import split_ids
 from edgedraft.protocol.fingerprint import committed_hash
-from edgedraft.protocol.messages import Commit, CommitKind, Draft, Open, OpenIds, Resume, SessionFromEdge
+from edgedraft.protocol.messages import Commit, CommitKind, Draft, Hedge, Open, OpenIds, Resume, SessionFromEdge
 from edgedraft.types import DraftDistribution, DraftToken, Owner, Rule, TokenKind
 
 
@@ -89,6 +90,18 @@ def drafted(session: Standing, num_ids: int, *, verify: bool) -> Draft:
         verify=verify,
         committed_length=len(session.log),
         distributions=_distributions(sent) if session.strategy.rule is Rule.RATIO else None,
+    )
+
+
+def hedged(session: Standing, hedge: core.Hedge) -> Hedge:
+    """What of the second way has not been sent."""
+    return Hedge(
+        channel=session.channel,
+        incarnation=session.incarnation,
+        epoch=hedge.epoch,
+        position=hedge.position + hedge.num_sent,
+        token_ids=[token.token_id for token in hedge.tokens[hedge.num_sent :]],
+        committed_length=len(session.log),
     )
 
 

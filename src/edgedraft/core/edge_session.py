@@ -14,9 +14,10 @@ from edgedraft.core.draft_reach import DraftReach
 from edgedraft.core.draft_tail import DraftTail
 from edgedraft.core.edge_account import EdgeAccount
 from edgedraft.core.edge_alarm import Alarm
-from edgedraft.core.edge_messages import drafted, opening, resuming, token_kinds
+from edgedraft.core.edge_messages import opening, resuming, token_kinds
 from edgedraft.core.edge_patience import Patience
 from edgedraft.core.edge_settings import CONNECTED, EdgeSessionSettings, EdgeState
+from edgedraft.core.edge_uplink import EdgeUplink
 from edgedraft.core.events import (
     CancelRequested,
     DraftUnavailable,
@@ -38,32 +39,30 @@ from edgedraft.core.events import (
     TokenDrafted,
     Uploaded,
 )
+from edgedraft.core.hedging import Hedging, Way, best_way
 from edgedraft.core.sequence import cut_at_end
 from edgedraft.core.strategy import Strategy
 from edgedraft.errors import BackendError, EdgedraftError, LinkLostError, ProtocolError, SessionLostError
 from edgedraft.metrics.records import RoundRecord
 from edgedraft.protocol.codec import error_from_wire
-from edgedraft.protocol.messages import Ack, Cancel, Close, Commit, Error, Opened, Resumed, SessionFromCloud
+from edgedraft.protocol.messages import Cancel, Close, Commit, Error, Opened, Resumed, SessionFromCloud
 from edgedraft.types import Assist, CommittedToken, FinishReason, OnLinkLoss, Rule, TokenKind
 
-ACKS_PER_LEAD = 4
-"""How often an edge confirms what it holds while the cloud writes as far ahead as it may (rule 8)."""
 MAX_EPOCH = 2**32 - 1
 
 
 class EdgeSession:
     """One request. `handle` takes an event and returns what to do; it never blocks and keeps no clock.
 
-    `log`: prompt and committed ids. `asked`: flagged positions that verdicts are out for, the oldest first.
-    `went_local`: part of the text is the draft's own, without a verdict.
+    `log`: prompt and committed ids. `went_local`: part of the text is the draft's own, without a verdict.
     """
 
     def __init__(self, settings: EdgeSessionSettings) -> None:
         self.settings = settings
         self.strategy = settings.strategy
         self.state = EdgeState.NEW
-        self._account = EdgeAccount()
-        self.counters = self._account.counters
+        self.account = EdgeAccount()
+        self.counters = self.account.counters
         self.log = list(settings.prompt_ids)
         self.prompt_length = len(self.log)
         self.max_length = self.prompt_length + settings.max_tokens
@@ -71,15 +70,14 @@ class EdgeSession:
         self.channel = 0
         self.incarnation = 0
         self.attach = 0
-        self.epoch = 0
+        self.epoch = self._newest_epoch = 0
         self.tail = DraftTail()
-        self.asked: list[int] = []
+        self.uplink = EdgeUplink(self)
         self.went_local = False
-        self._told_length = 0
         self._told = self.strategy.terms
         self._patience = Patience(settings.silence_s)
         self._open_again = False
-        self._alarm = Alarm()
+        self.alarm = Alarm()
         self._draft_is_lost = False
         self._reach = DraftReach(settings)
 
@@ -88,9 +86,14 @@ class EdgeSession:
         return len(self.log)
 
     @property
+    def asked(self) -> Sequence[int]:
+        """Flagged positions that verdicts are out for, the oldest first."""
+        return self.uplink.asked
+
+    @property
     def upload_at_s(self) -> float | None:
         """When draft tokens that wait for the link alone will leave; None where none do."""
-        return self._alarm.upload_at_s
+        return self.alarm.upload_at_s
 
     @property
     def needs_draft(self) -> bool:
@@ -99,7 +102,7 @@ class EdgeSession:
 
     @property
     def rounds(self) -> list[RoundRecord]:
-        return self._account.clock.records
+        return self.account.clock.records
 
     # -- events ----------------------------------------------------------------------------------------------------
 
@@ -123,7 +126,7 @@ class EdgeSession:
             case DraftUnavailable(reason=reason):
                 commands = self._without_draft(reason)
             case Uploaded(upload_s=upload_s):
-                self._account.clock.uploaded(upload_s)
+                self.account.clock.uploaded(upload_s)
                 return []
             case TimerFired():
                 commands = self._on_timer()
@@ -136,7 +139,7 @@ class EdgeSession:
         return [*commands, *self._advance(now_s), *self._timer(now_s)]
 
     def _on_start(self, now_s: float) -> list[EdgeCommand]:
-        self._account.clock.start(now_s)
+        self.account.clock.start(now_s)
         if not self.strategy.uses_cloud:
             self.state, self.went_local = EdgeState.LOCAL, True
             return []
@@ -189,7 +192,7 @@ class EdgeSession:
         self.state = EdgeState.OPENING
         self.incarnation += 1
         self.attach += 1
-        self.epoch = 0
+        self.epoch = self._newest_epoch = 0
         self._open_again = False
         self._told = self.strategy.terms
         self._patience.begin()
@@ -211,15 +214,23 @@ class EdgeSession:
         """Rule 4: what travelled may be lost: ids start at the committed length again, a verdict is asked for anew."""
         if self.asked and self.tail.tokens:
             self.tail.fired = True
-        self.asked.clear()
-        self._account.clock.forget()
+        self.uplink.forget()
         self.tail.forget_uploads()
 
-    def _raise_epoch(self) -> None:
-        if self.epoch >= MAX_EPOCH:
+    def _new_epoch(self) -> int:
+        if self._newest_epoch >= MAX_EPOCH:
             raise ProtocolError(f"epoch would pass {MAX_EPOCH}.")
-        self.epoch += 1
+        self._newest_epoch += 1
+        return self._newest_epoch
+
+    def _raise_epoch(self) -> None:
+        self.epoch = self._new_epoch()
         self._forget_uploads()
+
+    def _take_second_way(self, epoch: int) -> None:
+        """The text took the hedge, and what travelled of it is at the cloud under its own epoch."""
+        self.epoch = epoch
+        self.uplink.forget()
 
     # -- messages --------------------------------------------------------------------------------------------------
 
@@ -243,7 +254,7 @@ class EdgeSession:
 
     def _go_live(self) -> None:
         self.state = EdgeState.LIVE
-        self._told_length = self.length
+        self.uplink.told()
 
     def _on_error(self, message: Error) -> list[EdgeCommand]:
         error = error_from_wire(message)
@@ -275,11 +286,11 @@ class EdgeSession:
         self._patience.progressed()
         if message.timings is not None:
             self._patience.verify_s = message.timings.verify_us * 1e-6
-        self._account.count(message, now_s, was_asked=bool(self.asked))
+        self.account.count(message, now_s, was_asked=bool(self.asked))
         self._adapt(message)
         self._reconcile(new_ids, message.position + message.num_judged)
         new = list(zip(new_ids, token_kinds(message)[known:], strict=True))
-        return self._account.misfit_notice() + self._append(new, message.logprobs and message.logprobs[known:])
+        return self.account.misfit_notice() + self._append(new, message.logprobs and message.logprobs[known:])
 
     def _adapt(self, message: Commit) -> None:
         """Let the trigger learn from a verdict, before the tail forgets what was judged."""
@@ -293,17 +304,15 @@ class EdgeSession:
         outcome = self.tail.reconcile(new_ids, self.length, judged_end)
         self.counters.num_discarded += outcome.num_dropped
         self.counters.num_rollbacks += outcome.contradicted
-        if outcome.contradicted or outcome.overtaken:
+        if outcome.epoch is not None:
+            self._take_second_way(outcome.epoch)
+        elif outcome.contradicted or outcome.overtaken:
             self._raise_epoch()
         else:
             self._end_waits(self.length + len(new_ids))
 
     def _end_waits(self, new_length: int) -> None:
-        """Rule 1: a wait ends when the text passes the flagged position. (A raised epoch ends it by itself.)"""
-        while self.asked and new_length > self.asked[0]:
-            self.asked.pop(0)
-            end = self.asked[0] if self.asked else new_length + len(self.tail)
-            self.counters.num_reused += max(0, end - new_length)
+        self.uplink.end_waits(new_length)
 
     def _append(
         self, new: Sequence[tuple[int, TokenKind]], logprobs: Sequence[float] | None = None
@@ -328,12 +337,15 @@ class EdgeSession:
         if not self.tail.take_step(event, self.stop_ids):
             self.counters.num_discarded += token is not None
             return []
-        assert event.position == self.length + len(self.tail), "invariant 4: drafted at the end of log and tail"
+        end = self.length + len(self.tail.line(self.length))
+        assert event.position == end, "invariant 4: drafted at the end of log and tail"
         if self.state is EdgeState.LOCAL:
             if token is None:
                 return self._fail(BackendError("The draft has no proposal, and no cloud is in use."))
             return self._append([(token.token_id, TokenKind.LOCAL)])
-        if token is None:
+        if self.tail.hedge is not None and self.tail.on_hedge:
+            self.tail.hedge.add(token, self.stop_ids)
+        elif token is None:
             self.tail.no_proposal = True
         else:
             self.tail.add(token, self.strategy.trigger, verdict_is_out=bool(self.asked))
@@ -380,83 +392,83 @@ class EdgeSession:
         """The moves that the present position allows: ask for a verdict, upload, draft on, confirm."""
         if self.state in (EdgeState.ENDED, EdgeState.NEW):
             return []
-        self._alarm.upload_at_s = None
+        self.alarm.upload_at_s = None
         if not self.strategy.uses_draft:
-            return self._acknowledge()
+            return [*self._acknowledge()]
         if not self.tail.tokens and not self.asked and self._reach.is_full(self.length):
             reason = f"the draft model's context of {self.settings.draft_context_length} tokens is full"
             return [*self._without_draft(reason), *self._acknowledge()]
         must_ask = self._reach.must_ask(self.length, self.tail, self.strategy)
-        commands = self._upload(now_s, self.tail.fired or must_ask) if self.state is EdgeState.LIVE else []
-        if not self.tail.step_is_out and (self.state is EdgeState.LOCAL or (not must_ask and self._may_draft())):
-            commands.append(self.tail.next_run(self.log, self._run_length()))
+        drafts_on = self.tail.step_is_out or self._is_to_draft(must_ask)
+        commands: list[EdgeCommand] = []
+        if self._may_send:
+            commands += self._upload(now_s, self.tail.fired or must_ask or not drafts_on)
+        if drafts_on and not self.tail.step_is_out:
+            with_second = self.strategy.hedging is not None
+            commands.append(self.tail.next_run(self.log, self._run_length(), with_second=with_second))
         return [*commands, *self._acknowledge()]
 
-    def _acknowledge(self) -> list[EdgeCommand]:
-        """Where the target writes by itself it has to hear how far the edge is; drafts tell it too."""
-        if self.state is not EdgeState.LIVE or self.strategy.assist is Assist.NONE:
-            return []
-        if self.length - self._told_length < max(1, self.settings.assist_lead_tokens // ACKS_PER_LEAD):
-            return []
-        self._told_length = self.length
-        return [SendToCloud(Ack(channel=self.channel, incarnation=self.incarnation, committed_length=self.length))]
+    def _is_to_draft(self, must_ask: bool) -> bool:
+        """Whether there is something to draft now. Where there is not, a verdict is asked for, or nothing would come."""
+        may_draft = self.state is EdgeState.LOCAL or (not must_ask and self._may_draft())
+        if self.strategy.hedging is None or not self._may_send:
+            return may_draft
+        return self._choose_way(self.strategy.hedging, may_draft)
+
+    def _choose_way(self, hedging: Hedging, may_draft: bool) -> bool:
+        """Turn to what the next draft token is most likely to be of use for; whether there is such a thing."""
+        way, offset = best_way(self.tail, self.length, hedging)
+        if way is Way.NEW_HEDGE:
+            self.tail.open_hedge(offset, self.length, self._new_epoch())
+            self.counters.num_drafted += 1
+            way = Way.HEDGE
+        self.tail.go_on(on_hedge=way is Way.HEDGE)
+        if way is Way.HEDGE:
+            return self._reach.has_room(self.length + len(self.tail.line(self.length)))
+        return way is Way.MAIN and may_draft
+
+    def _acknowledge(self) -> list[SendToCloud]:
+        return self.uplink.acknowledge() if self.state is EdgeState.LIVE else []
 
     def _run_length(self) -> int:
         if self.state is EdgeState.LOCAL:
             return self._reach.run_length_alone(self.length)
+        if self.strategy.hedging is not None:
+            return 1  # after each token the other way may be the better one
         return self._reach.run_length(self.length, self.tail, self.strategy, ahead=bool(self.asked))
+
+    @property
+    def _may_send(self) -> bool:
+        """Drafts follow an `Open` at once: the cloud takes them in that order. A `Resume` has to be answered first."""
+        return self.state is EdgeState.LIVE or (self.state is EdgeState.OPENING and not self._open_again)
 
     def _may_draft(self) -> bool:
         """Up to the question, and past one that is out as far as the strategy drafts ahead."""
-        if not self.asked:
+        if self.tail.fired or not self.asked:
             return not self.tail.fired
-        return len(self.asked) == 1 and self.tail.num_ahead < self.strategy.draft_ahead_tokens
+        deepest = max(2, self.strategy.max_verdicts_out)
+        return len(self.asked) < deepest and self.tail.num_ahead < self.strategy.draft_ahead_tokens
 
-    def _upload(self, now_s: float, due: bool) -> list[EdgeCommand]:
-        """`due`: a verdict should be asked for now, unless as many are out as may be."""
-        if due and (not self.asked or (len(self.asked) < self.strategy.max_verdicts_out and self.tail.num_ahead > 0)):
-            return [self._ask(now_s)]
-        if self.tail.num_unsent == 0:
-            return []
-        state = self.tail.upload_state(now_s)
-        num_ids = min(self.strategy.upload.num_to_send(state), self.tail.num_unsent)
-        if num_ids > 0:
-            return [self._send_draft(now_s, num_ids, verify=False)]
-        wait_s = self.strategy.upload.wait_s(state)
-        self._alarm.upload_at_s = None if wait_s is None else now_s + wait_s
-        return []
-
-    def _ask(self, now_s: float) -> SendToCloud:
-        # What is drafted behind another question starts with a guess, which that question's answer settles.
-        self._account.clock.asked(now_s, num_drafted=self.tail.num_ahead - 1 if self.asked else len(self.tail))
-        command = self._send_draft(now_s, self.tail.num_unsent, verify=True)
-        self.asked.append(self.length + len(self.tail))
-        self.tail.mark_asked()
-        return command
-
-    def _send_draft(self, now_s: float, num_ids: int, *, verify: bool) -> SendToCloud:
-        draft = drafted(self, num_ids, verify=verify)
-        self.tail.mark_sent(num_ids, now_s)
-        self.counters.tokens_up += num_ids
-        self._told_length = self.length
-        return SendToCloud(draft, asks=verify)
+    def _upload(self, now_s: float, due: bool) -> list[SendToCloud]:
+        return self.uplink.upload(now_s, due)
 
     # -- timer -----------------------------------------------------------------------------------------------------
 
     def _timer(self, now_s: float) -> list[EdgeCommand]:
         if self.state is EdgeState.ENDED:
             return []
-        self._alarm.silence_at_s = now_s + self._patience.wait_s if self._awaits_cloud() else None
-        return [*self._alarm.commands()]
+        self.alarm.silence_at_s = now_s + self._patience.wait_s if self._awaits_cloud() else None
+        return [*self.alarm.commands()]
 
     def _awaits_cloud(self) -> bool:
         if self.state is EdgeState.LIVE and not self._open_again:
-            return bool(self.asked) or not self.strategy.uses_draft
+            judged_unasked = self.strategy.eager and self.tail.num_sent > 0
+            return bool(self.asked) or judged_unasked or not self.strategy.uses_draft
         return self._open_again or self.state in CONNECTED
 
     def _on_timer(self) -> list[EdgeCommand]:
         """Rule 6: an edge that hears nothing resumes, ever more patiently; one that was told to come back does."""
-        if not self._awaits_cloud() or not self._alarm.is_for_silence:
+        if not self._awaits_cloud() or not self.alarm.is_for_silence:
             return []
         if self._open_again:
             return self._open()

@@ -111,7 +111,7 @@ class DraftNext:
 
     Always `position == keep_length + len(token_ids)`. A run of up to `num_tokens` tokens is drafted, each answered by a
     `TokenDrafted` of the same epoch as soon as it is there. It ends early where nothing is proposed, at a stop id, and
-    where the next command comes.
+    where the next command comes. `with_second`: tell the second choices too.
     """
 
     epoch: int
@@ -119,6 +119,7 @@ class DraftNext:
     keep_length: int
     token_ids: Sequence[int]
     num_tokens: int = 1
+    with_second: bool = False
 
 
 @dataclass(frozen=True, slots=True)

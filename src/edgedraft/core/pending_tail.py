@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from edgedraft.core.sequence import common_prefix_length
 from edgedraft.errors import GapError, InvalidRequestError
-from edgedraft.protocol.messages import Draft
+from edgedraft.protocol.messages import Draft, Hedge
 from edgedraft.types import DraftDistribution
 
 
@@ -17,6 +17,15 @@ class Question:
 
     position: int
     asked_s: float
+
+
+@dataclass(slots=True)
+class SecondWay:
+    """What the edge believes if the text has `ids[0]` at `position` (message `Hedge`)."""
+
+    epoch: int
+    position: int
+    ids: list[int]
 
 
 class PendingTail:
@@ -35,6 +44,8 @@ class PendingTail:
         self.epoch = 0
         self.dead_epoch = -1
         self.num_dropped = 0
+        self.hedge: SecondWay | None = None
+        self._spent_hedge_epoch = 0
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -60,6 +71,14 @@ class PendingTail:
         self.distributions = []
         self.judged = []
         self.questions = []
+        self.drop_hedge()
+
+    def drop_hedge(self) -> None:
+        """The text went another way: what still comes of this one is dropped."""
+        if self.hedge is not None:
+            self.num_dropped += len(self.hedge.ids)
+            self._spent_hedge_epoch = self.hedge.epoch
+            self.hedge = None
 
     def take(self, message: Draft, log: Sequence[int], max_tokens: int) -> None:
         """Use the part of a draft that goes past what is held; anything unequal kills its epoch.
@@ -81,12 +100,46 @@ class PendingTail:
         self.distributions.extend((message.distributions or [])[overlap:])
         judged = range(len(message.token_ids)) if message.judged is None else frozenset(message.judged)
         self.judged.extend(offset in judged for offset in range(overlap, len(message.token_ids)))
-        if len(self.ids) > max_tokens:
-            raise InvalidRequestError(
-                f"token_ids would make {len(self.ids)} unjudged ids; the limit is {max_tokens}.",
-                field="token_ids",
-                remedy="Ask for a verdict earlier.",
-            )
+        check_room(len(self.ids), max_tokens)
+
+    def take_hedge(self, message: Hedge, log: Sequence[int], max_tokens: int) -> None:
+        """Keep a second way, or use it at once where the text has already come to the place where it leaves.
+
+        Raises `InvalidRequestError` past `max_tokens` ids.
+        """
+        if message.epoch == self.epoch and not self.is_dead(self.epoch) and message.position <= len(log) + len(self):
+            self._extend(message.position, message.token_ids, len(log))  # the text took this way meanwhile
+            return
+        held = self.hedge
+        if message.epoch <= max(self.epoch, self._spent_hedge_epoch, held.epoch - 1 if held is not None else 0):
+            self.num_dropped += len(message.token_ids)
+            return
+        if held is not None and held.epoch == message.epoch:
+            held.ids.extend(message.token_ids)
+        else:
+            self.drop_hedge()
+            self.hedge = held = SecondWay(message.epoch, message.position, list(message.token_ids))
+        check_room(len(held.ids), max_tokens)
+        self.settle_hedge(log)
+
+    def settle_hedge(self, log: Sequence[int]) -> None:
+        """Once the text has passed the place: go on with the second way if the text took it, else forget it."""
+        hedge = self.hedge
+        if hedge is None or len(log) <= hedge.position:
+            return
+        settled = log[hedge.position :]
+        if common_prefix_length(hedge.ids, settled) < min(len(hedge.ids), len(settled)):
+            self.drop_hedge()
+            return
+        self.hedge = None
+        self.begin(hedge.epoch)
+        self._extend(hedge.position, hedge.ids, len(log))
+
+    def _extend(self, position: int, ids: Sequence[int], length: int) -> None:
+        """Append what of `ids`, the first at `position`, goes past what is held."""
+        new = ids[max(0, length + len(self.ids) - position) :]
+        self.ids.extend(new)
+        self.judged.extend([True] * len(new))
 
     @property
     def num_unjudged_first(self) -> int:
@@ -103,3 +156,13 @@ class PendingTail:
         del self.ids[:count]
         del self.distributions[:count]
         del self.judged[:count]
+
+
+def check_room(num_ids: int, max_tokens: int) -> None:
+    """Raises `InvalidRequestError` past `max_tokens` unjudged ids."""
+    if num_ids > max_tokens:
+        raise InvalidRequestError(
+            f"token_ids would make {num_ids} unjudged ids; the limit is {max_tokens}.",
+            field="token_ids",
+            remedy="Ask for a verdict earlier.",
+        )

@@ -6,6 +6,7 @@ is defined in float64, on real ids only, and is a pure function of its arguments
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -126,11 +127,13 @@ def draft_token(
     rule: Rule,
     prompt_ids: TokenIds = (),
     output_ids: TokenIds = (),
+    with_second: bool = False,
 ) -> DraftToken | None:
     """The edge's draft for `position`; None where the draft model proposes nothing (all real logits are -inf).
 
     Rules *match* and *rank* choose with the target's own noise, so that the two agree as often as they can; *ratio*
-    samples from the rounded distribution, which the token then carries. Arguments and errors as for `process`.
+    samples from the rounded distribution, which the token then carries. `with_second`: what the choice would have been
+    without that id, for rule *match* (it costs another look at the row). Arguments and errors as for `process`.
     """
     raw = logits[:num_ids]
     raw_top = float(raw.max(initial=-math.inf))
@@ -148,8 +151,30 @@ def draft_token(
     total, entropy = _total_and_entropy(raw, raw_top)
     if kept.values is not raw or kept.temperature != 1.0:
         total = _total(kept)
-    score = (float(kept.values[index]) - kept.top) / kept.temperature
-    return DraftToken(int(kept.ids[index]), math.exp(score) / total, entropy, distribution=distribution)
+    second = _second_index(kept, index, sampling, position) if with_second and rule is Rule.MATCH else None
+    return DraftToken(
+        int(kept.ids[index]),
+        _share(kept, index, total),
+        entropy,
+        distribution=distribution,
+        second_id=-1 if second is None else int(kept.ids[second]),
+        second_confidence=0.0 if second is None else _share(kept, second, total),
+    )
+
+
+def _share(kept: Kept, index: int, total: float) -> float:
+    """The probability of the kept id at `index`, where `total` is the sum of all weights."""
+    return math.exp((float(kept.values[index]) - kept.top) / kept.temperature) / total
+
+
+def _second_index(kept: Kept, index: int, sampling: SamplingParams, position: int) -> int | None:
+    """The choice among the kept ids but that at `index`; None where there is no other."""
+    values = kept.values.copy()
+    values[index] = -np.inf
+    if not np.isfinite(values.max()):
+        return None
+    others = dataclasses.replace(kept, values=values)
+    return int(values.argmax()) if sampling.greedy else _noisy_index(others, sampling, position)
 
 
 def _total_and_entropy(values: Float32Array, top: float) -> tuple[float, float]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from edgedraft.core.hedging import Hedging
 from edgedraft.core.triggers import FixedLength
 from edgedraft.errors import InvalidRequestError, UnsupportedError
 from edgedraft.types import Assist, DraftToken, Rule
@@ -86,7 +87,8 @@ class Strategy:
     `uses_draft`, `uses_cloud`: who takes part. `draft_ahead_tokens`: how many tokens may be drafted past the one a
     verdict is out for. `max_verdicts_out`: how many verdicts may be asked for before the first is there; nothing is
     drafted past the second. `max_in_flight_tokens`: unjudged ids at which a verdict is asked for in any case.
-    `eager`: the cloud verifies what has arrived unasked. `assist`: when the target writes by itself.
+    `eager`: the cloud verifies what has arrived unasked. `assist`: when the target writes by itself. `hedging`: how the
+    draft's other choices are put to use; None not to.
     """
 
     name: str
@@ -101,9 +103,14 @@ class Strategy:
     rank: int = 1
     assist: Assist = Assist.NONE
     eager: bool = False
+    hedging: Hedging | None = None
 
     def __post_init__(self) -> None:
         check_rule(self.rule, self.assist, eager=self.eager)
+        if self.hedging is not None and not self.eager:
+            raise UnsupportedError(
+                "hedging is set, which needs a cloud that verifies unasked (eager).", field="hedging"
+            )
         for field, least in (("draft_ahead_tokens", 0), ("max_verdicts_out", 1), ("max_in_flight_tokens", 1)):
             if getattr(self, field) < least:
                 raise InvalidRequestError(f"{field} is {getattr(self, field)}; legal: {least} or more.", field=field)

@@ -60,28 +60,28 @@ class FixedLength(_Steady):
 
 @dataclass(frozen=True, slots=True)
 class TokenConfidence(_Steady):
-    """Fires when the newest token's confidence is at or below `threshold` (HSL; PipeSD's R2 alone)."""
+    """Fires when the newest token's confidence is at or below `token_threshold` (HSL; PipeSD's R2 alone)."""
 
-    threshold: float
+    token_threshold: float
 
     def __post_init__(self) -> None:
-        _check_threshold("threshold", self.threshold)
+        _check_threshold("token_threshold", self.token_threshold)
 
     def fires(self, pending: Sequence[DraftToken]) -> bool:
-        return pending[-1].confidence <= self.threshold
+        return pending[-1].confidence <= self.token_threshold
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceConfidence(_Steady):
-    """Fires when the product of the pending confidences is at or below `threshold` (PipeSD's R1 alone)."""
+    """Fires when the product of the pending confidences is at or below `sequence_threshold` (PipeSD's R1 alone)."""
 
-    threshold: float
+    sequence_threshold: float
 
     def __post_init__(self) -> None:
-        _check_threshold("threshold", self.threshold)
+        _check_threshold("sequence_threshold", self.sequence_threshold)
 
     def fires(self, pending: Sequence[DraftToken]) -> bool:
-        return sequence_confidence(pending) <= self.threshold
+        return sequence_confidence(pending) <= self.sequence_threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +89,12 @@ class AdaptiveSequenceConfidence(_Steady):
     """`SequenceConfidence` whose threshold follows the verdicts (EdgeLLM; PipeSD appendix G.3, Eq. 7).
 
     All N judged tokens accepted: times `factor`. Otherwise: divided by C^((N - num_accepted) / N), where C is their
-    sequence confidence. Kept between `floor` (ours: halving for ever would end in a trigger that never fires) and
-    `cap`; at 1 or more every token fires. `adapted`: the threshold now; None before the first verdict.
+    sequence confidence. Kept between `floor` (ours: halving for ever would end in a trigger that never fires; never
+    above `sequence_threshold`) and `cap`; at 1 or more every token fires. `adapted`: the threshold now; None before
+    the first verdict.
     """
 
-    threshold: float
+    sequence_threshold: float
     _: KW_ONLY
     factor: float = 0.5
     cap: float = 1.0
@@ -101,20 +102,17 @@ class AdaptiveSequenceConfidence(_Steady):
     adapted: float | None = None
 
     def __post_init__(self) -> None:
-        _check_threshold("threshold", self.threshold)
+        _check_threshold("sequence_threshold", self.sequence_threshold)
         _check_threshold("factor", self.factor)
-        if not self.threshold <= self.cap <= 2.0:
+        if not self.sequence_threshold <= self.cap <= 2.0:
             raise InvalidRequestError(
-                f"cap is {self.cap}; legal: from the threshold, {self.threshold}, to 2.", field="cap"
+                f"cap is {self.cap}; legal: from the threshold, {self.sequence_threshold}, to 2.", field="cap"
             )
-        if not 0.0 < self.floor <= self.threshold:
-            raise InvalidRequestError(
-                f"floor is {self.floor}; legal: above 0, at most the threshold, {self.threshold}.", field="floor"
-            )
+        _check_threshold("floor", self.floor)
 
     @property
     def threshold_now(self) -> float:
-        return self.threshold if self.adapted is None else self.adapted
+        return self.sequence_threshold if self.adapted is None else self.adapted
 
     def fires(self, pending: Sequence[DraftToken]) -> bool:
         return sequence_confidence(pending) <= self.threshold_now
@@ -128,7 +126,8 @@ class AdaptiveSequenceConfidence(_Steady):
             share_rejected = (len(judged) - num_accepted) / len(judged)
             divisor = sequence_confidence(judged) ** share_rejected
             adapted = self.threshold_now / divisor if divisor > self.threshold_now / self.cap else self.cap
-        return replace(self, adapted=min(max(adapted, self.floor), self.cap))
+        floor = min(self.floor, self.sequence_threshold)
+        return replace(self, adapted=min(max(adapted, floor), self.cap))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

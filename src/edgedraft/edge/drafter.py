@@ -7,6 +7,7 @@ step would mean feeding a whole prompt at each change of hands.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -68,6 +69,7 @@ class DraftSequence:
                 rule=order.rule,
                 prompt_ids=prompt,
                 output_ids=output,
+                with_second=command.with_second,
             )
         except BaseException:
             self._held.clear()  # what the engine holds now is unknown: the next request starts from nothing
@@ -75,7 +77,7 @@ class DraftSequence:
         if token is None:
             return None
         took_s = perf_counter() - started_s
-        return DraftToken(token.token_id, token.confidence, token.entropy, took_s, token.distribution)
+        return dataclasses.replace(token, draft_s=took_s)
 
     def _feed(self, keep_length: int, token_ids: Sequence[int], abandoned: Callable[[], bool], *, reuse: bool) -> None:
         """Make the held ids `held[:keep_length] + token_ids`, evaluating only what differs."""
@@ -139,7 +141,9 @@ class DraftSeat:
             token = event.token if isinstance(event, TokenDrafted) else None
             if token is None or token.token_id in self._order.stop_ids or self._latest is not command:
                 return
-            step = DraftNext(step.epoch, step.position + 1, step.position, [token.token_id])
+            step = DraftNext(
+                step.epoch, step.position + 1, step.position, [token.token_id], with_second=step.with_second
+            )
 
     def _step(self, command: DraftNext) -> TokenDrafted | DraftUnavailable:
         try:

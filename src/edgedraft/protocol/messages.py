@@ -188,6 +188,21 @@ class Draft(Message, frozen=True, tag=8):
     distributions: Annotated[list[DraftDistribution], Meta(max_length=MAX_IDS_PER_PIECE)] | None = None
 
 
+class Hedge(Message, frozen=True, tag=17):
+    """Beside the drafts of the present epoch: if the text has `token_ids[0]` at `position`, I believe these.
+
+    `epoch` is newer than that of any draft, and the session goes on under it from the moment the text takes this way.
+    A hedge of a newer epoch replaces an older one; one of the same epoch goes on where that ended.
+    """
+
+    channel: UInt32
+    incarnation: UInt32
+    epoch: UInt32
+    position: Length
+    token_ids: TokenIds
+    committed_length: Length
+
+
 class Ack(Message, frozen=True, tag=9):
     """I hold `committed_length` tokens, and draft nothing."""
 
@@ -253,10 +268,9 @@ class CommitKind(enum.IntEnum):
 class Timings(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Differences of the cloud's own clock, in microseconds: no two clocks are ever compared.
 
-    `queue_us`: waiting for the worker. `verify_us`: target pass and acceptance. `turnaround_us`: from the arrival of
-    the asking message to this commit's departure, both of the above included. `arrival_us`: when the newest `Draft`
+    `queue_us`: waiting for the worker. `verify_us`: target pass and acceptance. `arrival_us`: when the newest `Draft`
     arrived, counted from the first of this incarnation, modulo 2^32; `arrival_end` is the position behind its last id,
-    0 where none has come.
+    0 where none has come. `turnaround_us`: from that arrival to this commit's departure.
     """
 
     queue_us: UInt32
@@ -296,7 +310,7 @@ class Error(Message, frozen=True, tag=16):
     expected: Length | None = None
 
 
-SessionFromEdge = Open | OpenIds | Features | Draft | Ack | Resume | Cancel | Close
+SessionFromEdge = Open | OpenIds | Features | Draft | Hedge | Ack | Resume | Cancel | Close
 SessionFromCloud = Opened | Resumed | Commit | Error
 FromEdge = Hello | Probe | SessionFromEdge
 FromCloud = Welcome | Probed | SessionFromCloud

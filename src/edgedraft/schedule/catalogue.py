@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from edgedraft.core.hedging import Hedging
 from edgedraft.core.strategy import (
     DEFAULT_DRAFT_LENGTH_TOKENS,
     Strategy,
@@ -92,7 +93,9 @@ def pipesd(
     )
 
 
-def flow(*, assist: Assist | str = Assist.ALWAYS, cost: LinkCost = FREE_LINK) -> Strategy:
+def flow(
+    *, assist: Assist | str = Assist.ALWAYS, cost: LinkCost = FREE_LINK, hedging: Hedging | None = None
+) -> Strategy:
     """Ours: tokens leave as soon as the link is free, the cloud verifies what is there, and writes on by itself.
 
     `assist`: when it does so: `none`, `bubble` (after a mismatch) or `always` (whenever nothing valid is there).
@@ -105,6 +108,7 @@ def flow(*, assist: Assist | str = Assist.ALWAYS, cost: LinkCost = FREE_LINK) ->
         max_in_flight_tokens=MAX_IN_FLIGHT_TOKENS,
         assist=Assist(assist),
         eager=True,
+        hedging=hedging,
     )
 
 

@@ -15,11 +15,11 @@ from edgedraft.schedule.link_fit import Uplink, UplinkFit, fit_uplink
 
 WINDOW_SAMPLES = 100
 ROUND_TRIP_SAMPLES = 20
-REFIT_SHARE = 6
-"""The fit is made anew when one in so many samples is new."""
-CHANGE_SAMPLES, CHANGE_SPAN_S = 6, 1.5
+REFIT_SHARE, REFIT_SAMPLES = 6, 8
+"""The fit is made anew when one in so many samples is new, or so many are."""
+CHANGE_SAMPLES, CHANGE_MISSES, CHANGE_SPAN_S = 8, 5, 1.5
 CHANGE_SCALES, CHANGE_S = 6.0, 1e-3
-"""So many arrivals in a row, sent over so long, all too early or all too late by that much: the link has changed."""
+"""Of the newest arrivals so many miss the fit by that much, and were sent over so long: the link has changed."""
 ABSURD_S = 60.0
 """No message takes so long: a clock has jumped."""
 MAX_MESSAGES = 2000
@@ -79,7 +79,7 @@ class _Stamp:
 
 @dataclass(slots=True)
 class _Message:
-    """`arrived_s`: cloud clock, from the zero numbered `zero`. `returned_s`: its answer, edge clock, less turnaround."""
+    """`arrived_s`: cloud clock, from the zero numbered `zero`. `returned_s`: edge clock, its answer less turnaround."""
 
     sent_s: float
     num_tokens: int
@@ -114,7 +114,7 @@ class LinkMonitor:
     @property
     def estimate(self) -> LinkEstimate | None:
         """Made anew when enough samples are new; None until a first round trip is known."""
-        if self._num_new and self._num_new * REFIT_SHARE >= self._num_seen:
+        if self._num_new and self._num_new >= min(self._num_seen / REFIT_SHARE, REFIT_SAMPLES):
             self._refit()
         return self._estimate
 
@@ -181,13 +181,17 @@ class LinkMonitor:
 
     def _refit(self) -> None:
         seen = self._keep_newest(self._num_samples)
+        self._num_seen, self._num_new = len(seen), 0
+        if not seen:
+            return  # so many messages have left since that none of them is held any more
         fit = self._fit(seen)
         num_changed = _num_changed(fit, [self._messages[index].sent_s for index in seen])
-        if 0 < num_changed < len(seen):
+        if num_changed:
             seen = self._keep_newest(num_changed)
+            self._num_seen = num_changed
             fit = self._fit(seen)
-        self._num_seen, self._num_new = len(seen), 0
-        self._estimate = self._estimated(fit, seen) or self._estimate
+        if self._estimate is None or fit.sufficient:
+            self._estimate = self._estimated(fit, seen) or self._estimate
 
     def _keep_newest(self, num_seen: int) -> list[int]:
         """Forget all before the last `num_seen` arrivals; the indices of the messages that arrived."""
@@ -227,11 +231,10 @@ class LinkMonitor:
 
 
 def _num_changed(fit: UplinkFit, sent_s: Sequence[float]) -> int:
-    """How many of the newest arrivals miss the fit in a row, on one side; 0 where that may be a stall or chance."""
-    least_s = max(CHANGE_S, CHANGE_SCALES * fit.scale_s)
-    residuals_s = fit.residuals_s if fit.residuals_s[-1] > 0.0 else -fit.residuals_s
-    near = np.flatnonzero(residuals_s <= least_s)
-    num_missing = len(sent_s) - 1 - int(near[-1]) if len(near) else len(sent_s)
-    if num_missing < CHANGE_SAMPLES or sent_s[-1] - sent_s[-num_missing] < CHANGE_SPAN_S:
+    """How many of the newest arrivals tell of another link, from the first that misses the fit; 0: none, or a stall."""
+    newest = np.abs(fit.residuals_s[-CHANGE_SAMPLES:])
+    misses = np.flatnonzero(newest > max(CHANGE_S, CHANGE_SCALES * fit.scale_s))
+    if len(misses) < CHANGE_MISSES:
         return 0
-    return num_missing
+    num_changed = len(newest) - int(misses[0])
+    return num_changed if sent_s[-1] - sent_s[-num_changed] >= CHANGE_SPAN_S else 0

@@ -20,7 +20,8 @@ def plan_batches(num_tokens: int, cost: LinkCost, draft_s: float) -> tuple[int, 
     """Sizes of the messages, in tokens, oldest first; they add up to `num_tokens`.
 
     `draft_s`: seconds to draft one token. Of equally good plans the one with the largest last message, which mostly
-    has the fewest. Takes time proportional to `num_tokens` squared. Raises `InvalidRequestError` for a plan of nothing and for an illegal time.
+    has the fewest. Time grows with the square of `num_tokens`. Raises `InvalidRequestError` for a plan of nothing and
+    for an illegal time.
     """
     if num_tokens < 1:
         raise InvalidRequestError(

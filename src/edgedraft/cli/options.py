@@ -18,7 +18,7 @@ __all__ = ["DEFAULT_DRAFT", "DEFAULT_MAX_TOKENS"]
 NO_DRAFT = "none"
 MODELS, CLOUD, SAMPLING = "Models", "Cloud", "Sampling"
 TARGET_FORMS = "demo:target, llamacpp:PATH.gguf, hub:ORG/NAME/FILE.gguf, transformers:PATH, replay:TRACE, toy:seed=N"
-DRAFT_FORMS = "demo:draft, llamacpp:PATH.gguf, hub:ORG/NAME/FILE.gguf, lookup, transformers:PATH, replay:TRACE, toy:seed=N"
+DRAFT_FORMS = "demo:draft, llamacpp:PATH.gguf, hub:ORG/NAME/FILE.gguf, lookup, transformers:PATH, replay:TRACE, toy:..."
 
 
 def examples(*lines: str) -> str:

@@ -1,0 +1,1 @@
+"""Scenarios and recorded texts that come with the package."""

@@ -1,0 +1,1 @@
+"""Thresholds found while decoding: a Gaussian process, searches over it, and the tuner that runs them online."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from edgedraft.core.edge_patience import MAX_REOPENS_WITHOUT_PROGRESS, MAX_RETRIES_WHEN_SATURATED, MAX_SILENCE_S
-from edgedraft.core.edge_session import EdgeSession
-from edgedraft.core.edge_settings import EdgeSessionSettings, EdgeState
+from edgedraft.core.edge_settings import EdgeState
 from edgedraft.core.events import (
     CancelRequested,
     DraftNext,
@@ -19,113 +16,27 @@ from edgedraft.core.events import (
     Finish,
     LinkDown,
     LinkUp,
-    MessageReceived,
     Notice,
-    SendToCloud,
-    SetTimer,
     Start,
     StopStringFound,
-    TimerFired,
     TokenDrafted,
 )
 from edgedraft.core.strategy import Strategy, UploadImmediately, UploadPolicy, UploadWhole
-from edgedraft.core.triggers import FixedLength
-from edgedraft.errors import BackendError, GapError, LinkLostError, ProtocolError, SaturatedError, SessionLostError
+from edgedraft.core.triggers import FixedLength, TokenConfidence
+from edgedraft.errors import BackendError, ProtocolError
 from edgedraft.protocol.messages import (
     Ack,
     Cancel,
     Close,
-    Commit,
     CommitKind,
     Draft,
-    Error,
     Open,
-    Opened,
     OpenIds,
-    Resume,
-    Resumed,
 )
 from edgedraft.schedule.catalogue import cloud_only, edge_only, vanilla
-from edgedraft.types import DraftToken, FinishReason, OnLinkLoss, SamplingParams, TokenKind
+from edgedraft.types import DraftToken, FinishReason, OnLinkLoss, TokenKind
 
-EOS = 0
-
-
-class AnyToken:
-    """A trigger that any token may fire."""
-
-    def fires(self, pending: Sequence[DraftToken]) -> bool:
-        return pending[-1].confidence < 0.1
-
-    def num_before_firing(self, pending: Sequence[DraftToken]) -> int:
-        return 1
-
-
-class Edge:
-    """A session whose commands are kept; `drafted` answers the step that is out."""
-
-    def __init__(self, strategy: Strategy | None = None, **changes: Any) -> None:
-        fields: dict[str, Any] = {
-            "session_id": b"s" * 16,
-            "prompt_ids": (5, 6),
-            "max_tokens": 20,
-            "sampling": SamplingParams(),
-            "strategy": strategy or vanilla(2),
-            "eos_ids": frozenset({EOS}),
-        }
-        self.core = EdgeSession(EdgeSessionSettings(**{**fields, **changes}))
-        self.now_s = 0.0
-        self.last: list[Any] = []
-        self.step: DraftNext | None = None
-
-    def tell(self, event: Any) -> list[Any]:
-        self.last = self.core.handle(event, self.now_s)
-        steps = [command for command in self.last if isinstance(command, DraftNext)]
-        self.step = steps[-1] if steps else self.step
-        return self.last
-
-    def live(self) -> Edge:
-        self.tell(Start())
-        self.tell(LinkUp(channel=1))
-        asked_at_once = self.sent(Draft)
-        self.receive(Opened(channel=1, incarnation=1, committed_length=2))
-        self.last = [*map(SendToCloud, asked_at_once), *self.last]
-        return self
-
-    def receive(self, message: Any) -> list[Any]:
-        return self.tell(MessageReceived(message))
-
-    def drafted(self, *token_ids: int | None) -> list[Any]:
-        for token_id in token_ids:
-            assert self.step is not None
-            step, self.step = self.step, None
-            token = None if token_id is None else DraftToken(token_id, 0.5, 0.5)
-            if step.num_tokens > 1 and token_id not in (None, EOS):
-                self.step = DraftNext(step.epoch, step.position + 1, step.position, [token_id], step.num_tokens - 1)
-            self.tell(TokenDrafted(step.epoch, step.position, token))
-        return self.last
-
-    def commit(self, position: int, token_ids: list[int], num_accepted: int, **changes: Any) -> list[Any]:
-        fields: dict[str, Any] = {
-            "channel": 1,
-            "incarnation": self.core.incarnation,
-            "epoch": self.core.epoch,
-            "kind": CommitKind.BONUS,
-            "num_judged": num_accepted,
-        }
-        return self.receive(
-            Commit(position=position, token_ids=token_ids, num_accepted=num_accepted, **{**fields, **changes})
-        )
-
-    def sent(self, kind: type) -> list[Any]:
-        return [
-            command.message
-            for command in self.last
-            if isinstance(command, SendToCloud) and isinstance(command.message, kind)
-        ]
-
-    def commands(self, kind: type) -> list[Any]:
-        return [command for command in self.last if isinstance(command, kind)]
+from .conftest import EOS, Edge
 
 
 def test_it_drafts_before_the_link_is_up() -> None:
@@ -141,7 +52,7 @@ def test_it_drafts_before_the_link_is_up() -> None:
         (vanilla(50), {"max_tokens": 9}, 8),
         (vanilla(50), {"max_pending_tokens": 6}, 6),
         (vanilla(5), {"draft_context_length": 4}, 2),
-        (Strategy(name="unsure", trigger=AnyToken()), {}, 1),
+        (Strategy(name="unsure", trigger=TokenConfidence(0.1)), {}, 1),
         (edge_only(), {"max_tokens": 7}, 7),
     ],
 )
@@ -357,132 +268,6 @@ def test_what_an_eager_cloud_judged_unasked_is_counted_as_drafted_in_its_round()
     assert (record.num_drafted, record.num_accepted) == (2, 2)
 
 
-class TestLink:
-    def test_a_lost_link_resumes_and_asks_again_from_the_committed_length(self) -> None:
-        edge = Edge().live()
-        edge.drafted(7, 8)
-        edge.tell(LinkDown())
-
-        edge.tell(LinkUp(channel=4))
-        (resume,) = edge.sent(Resume)
-        assert (resume.channel, resume.committed_length, resume.attach) == (4, 2, 2)
-
-        edge.receive(Resumed(channel=4, incarnation=1, attach=2, committed_length=2))
-        (draft,) = edge.sent(Draft)
-        assert (draft.epoch, draft.position, draft.token_ids, draft.verify) == (1, 2, [7, 8], True)
-        assert edge.core.counters.num_reconnects == 1
-
-    def test_a_lost_session_is_opened_again_with_what_is_committed(self) -> None:
-        edge = Edge().live()
-        edge.drafted(7, 8)
-        edge.commit(2, [7, 8, 9], 2)
-
-        edge.receive(lost(incarnation=1))
-
-        (opening,) = edge.sent(Open)
-        assert (opening.incarnation, opening.num_prompt, opening.num_committed) == (2, 2, 3)
-        assert opening.token_ids == [5, 6, 7, 8, 9]
-
-    def test_losing_the_session_again_and_again_ends_the_request(self) -> None:
-        edge = Edge().live()
-
-        for incarnation in range(1, MAX_REOPENS_WITHOUT_PROGRESS + 2):
-            edge.receive(lost(incarnation))
-
-        (fail,) = edge.commands(Fail)
-        assert isinstance(fail.error, SessionLostError)
-
-    def test_a_full_cloud_is_asked_again_when_it_said(self) -> None:
-        edge = Edge()
-        edge.tell(Start())
-        edge.tell(LinkUp(channel=1))
-        edge.now_s = 10.0
-
-        edge.receive(full(incarnation=1))
-        assert edge.commands(SetTimer) == [SetTimer(13.0)]
-
-        edge.tell(TimerFired())
-        assert edge.sent(Open)[0].incarnation == 2
-
-    def test_a_lost_link_outdates_the_appointment_with_a_full_cloud(self) -> None:
-        edge = Edge()
-        edge.tell(Start())
-        edge.tell(LinkUp(channel=1))
-        edge.receive(full(incarnation=1))
-
-        edge.tell(LinkDown())
-
-        assert edge.tell(TimerFired()) == []
-        edge.tell(LinkUp(channel=2))
-        assert edge.sent(Resume) != []
-
-    def test_a_cloud_that_is_full_for_ever_ends_the_request(self) -> None:
-        edge = Edge()
-        edge.tell(Start())
-        edge.tell(LinkUp(channel=1))
-
-        for incarnation in range(1, MAX_RETRIES_WHEN_SATURATED + 2):
-            edge.receive(full(incarnation))
-            if not edge.commands(Fail):
-                edge.tell(TimerFired())
-
-        (fail,) = edge.commands(Fail)
-        assert isinstance(fail.error, SaturatedError)
-
-    def test_gaps_without_end_end_the_request(self) -> None:
-        edge = Edge().live()
-        gap = Error(channel=1, incarnation=1, code=GapError.code, message="gap", retryable=True, expected=2)
-
-        for _ in range(MAX_REOPENS_WITHOUT_PROGRESS + 1):
-            edge.receive(gap)
-
-        (fail,) = edge.commands(Fail)
-        assert isinstance(fail.error, GapError)
-
-    def test_an_answered_resume_is_no_progress(self) -> None:
-        """Else a long prefill, during which every resume is answered, would be asked about every two seconds."""
-        edge = Edge().live()
-        edge.drafted(7, 8)
-        waits_s = []
-        for _ in range(6):
-            edge.tell(TimerFired())
-            edge.receive(Resumed(channel=1, incarnation=1, attach=edge.core.attach, committed_length=2))
-            waits_s.append(edge.commands(SetTimer)[0].at_s)
-
-        assert waits_s == [4.0, 8.0, 16.0, MAX_SILENCE_S, MAX_SILENCE_S, MAX_SILENCE_S]
-        edge.commit(2, [7, 8, 9], 2)
-        edge.drafted(10, 11)
-        assert edge.commands(SetTimer) == [SetTimer(2.0)]
-
-    def test_silence_resumes_ever_more_patiently(self) -> None:
-        edge = Edge().live()
-        edge.drafted(7, 8)
-        assert edge.commands(SetTimer) == [SetTimer(2.0)]
-
-        edge.tell(TimerFired())
-        assert edge.sent(Resume) != []
-        assert edge.commands(SetTimer) == [SetTimer(4.0)]
-
-    def test_fail_on_link_loss(self) -> None:
-        edge = Edge(on_link_loss=OnLinkLoss.FAIL).live()
-
-        edge.tell(LinkDown())
-
-        (fail,) = edge.commands(Fail)
-        assert isinstance(fail.error, LinkLostError)
-
-    def test_local_on_link_loss_commits_the_tail_and_goes_on_alone(self) -> None:
-        edge = Edge(on_link_loss=OnLinkLoss.LOCAL).live()
-        edge.drafted(7)
-
-        edge.tell(LinkDown())
-        edge.drafted(8)
-
-        assert edge.core.log == [5, 6, 7, 8]
-        assert edge.core.went_local
-        assert edge.tell(LinkUp(channel=2)) == []
-
-
 class TestWithoutDraft:
     def test_cloud_only_confirms_now_and_then(self) -> None:
         edge = Edge(cloud_only(), max_tokens=100).live()
@@ -565,13 +350,3 @@ class TestLogprobs:
 
         (emitted,) = edge.commands(EmitTokens)
         assert [token.logprob for token in emitted.tokens] == [None]
-
-
-def full(incarnation: int) -> Error:
-    return Error(
-        channel=1, incarnation=incarnation, code=SaturatedError.code, message="full", retryable=True, retry_after_s=3.0
-    )
-
-
-def lost(incarnation: int) -> Error:
-    return Error(channel=1, incarnation=incarnation, code=SessionLostError.code, message="gone", retryable=True)

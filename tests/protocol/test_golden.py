@@ -27,6 +27,7 @@ from edgedraft.protocol.messages import (
     Fingerprint,
     FromCloud,
     FromEdge,
+    Hedge,
     Hello,
     Limits,
     Open,
@@ -272,6 +273,12 @@ MESSAGES: dict[str, FromEdge | FromCloud] = {
         channel=1, incarnation=0, code="saturated", message="full", retryable=True, retry_after_s=2.5
     ),
     "error_connection": Error(channel=None, incarnation=0, code="malformed_frame", message="", retryable=False),
+    "hedge": Hedge(
+        channel=1, incarnation=0, epoch=128, position=65_533, token_ids=[151_999, 300], committed_length=65_530
+    ),
+    "hedge_most": Hedge(
+        channel=UINT32, incarnation=UINT32, epoch=UINT32, position=INT31, token_ids=[INT31], committed_length=INT31
+    ),
 }
 
 

@@ -39,6 +39,7 @@ from edgedraft.core.events import (
     TokenDrafted,
     Uploaded,
 )
+from edgedraft.core.expectation import Expectation
 from edgedraft.core.hedging import Hedging, Way, best_way
 from edgedraft.core.sequence import cut_at_end
 from edgedraft.core.strategy import Strategy
@@ -79,6 +80,7 @@ class EdgeSession:
         self._open_again = False
         self.alarm = Alarm()
         self._draft_is_lost = False
+        self.expectation = Expectation()
         self._reach = DraftReach(settings)
 
     @property
@@ -91,9 +93,10 @@ class EdgeSession:
         return self.uplink.asked
 
     @property
-    def upload_at_s(self) -> float | None:
-        """When draft tokens that wait for the link alone will leave; None where none do."""
-        return self.alarm.upload_at_s
+    def goes_on_at_s(self) -> float | None:
+        """When it goes on by itself, without a message: the link is free then, or an expected commit has not come."""
+        times = (self.alarm.upload_at_s, self.alarm.draft_at_s)
+        return min((at_s for at_s in times if at_s is not None), default=None)
 
     @property
     def needs_draft(self) -> bool:
@@ -287,6 +290,7 @@ class EdgeSession:
         if message.timings is not None:
             self._patience.verify_s = message.timings.verify_us * 1e-6
         self.account.count(message, now_s, was_asked=bool(self.asked))
+        self.expectation.committed(message, now_s)
         self._adapt(message)
         self._reconcile(new_ids, message.position + message.num_judged)
         new = list(zip(new_ids, token_kinds(message)[known:], strict=True))
@@ -343,6 +347,8 @@ class EdgeSession:
             if token is None:
                 return self._fail(BackendError("The draft has no proposal, and no cloud is in use."))
             return self._append([(token.token_id, TokenKind.LOCAL)])
+        if token is not None:
+            self.expectation.drafted(token.draft_s)
         if self.tail.hedge is not None and self.tail.on_hedge:
             self.tail.hedge.add(token, self.stop_ids)
         elif token is None:
@@ -392,7 +398,7 @@ class EdgeSession:
         """The moves that the present position allows: ask for a verdict, upload, draft on, confirm."""
         if self.state in (EdgeState.ENDED, EdgeState.NEW):
             return []
-        self.alarm.upload_at_s = None
+        self.alarm.upload_at_s = self.alarm.draft_at_s = None
         if not self.strategy.uses_draft:
             return [*self._acknowledge()]
         if not self.tail.tokens and not self.asked and self._reach.is_full(self.length):
@@ -403,17 +409,26 @@ class EdgeSession:
         commands: list[EdgeCommand] = []
         if self._may_send:
             commands += self._upload(now_s, self.tail.fired or must_ask or not drafts_on)
-        if drafts_on and not self.tail.step_is_out:
+        if drafts_on and not self.tail.step_is_out and not self._waits_for_commit(now_s):
             with_second = self.strategy.hedging is not None
             commands.append(self.tail.next_run(self.log, self._run_length(), with_second=with_second))
         return [*commands, *self._acknowledge()]
 
     def _is_to_draft(self, must_ask: bool) -> bool:
-        """Whether there is something to draft now. Where there is not, a verdict is asked for, or nothing would come."""
+        """Whether there is something to draft now. Where there is not, a verdict is asked for: all else would hang."""
         may_draft = self.state is EdgeState.LOCAL or (not must_ask and self._may_draft())
         if self.strategy.hedging is None or not self._may_send:
             return may_draft
         return self._choose_way(self.strategy.hedging, may_draft)
+
+    def _waits_for_commit(self, now_s: float) -> bool:
+        """Whether a commit that is due may be waited for, where the strategy weighs such things."""
+        if self.strategy.hedging is None or self.state is not EdgeState.LIVE or not self.tail.tokens:
+            return False
+        hedge = self.tail.hedge if self.tail.on_hedge else None
+        until_s = self.expectation.wait_until_s(self.tail.tokens, hedge, self.length, self._patience.rtt_s, now_s)
+        self.alarm.draft_at_s = until_s
+        return until_s is not None
 
     def _choose_way(self, hedging: Hedging, may_draft: bool) -> bool:
         """Turn to what the next draft token is most likely to be of use for; whether there is such a thing."""

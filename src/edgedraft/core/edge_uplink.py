@@ -8,6 +8,7 @@ from edgedraft.core.edge_account import EdgeAccount
 from edgedraft.core.edge_alarm import Alarm
 from edgedraft.core.edge_messages import Standing, drafted, hedged
 from edgedraft.core.events import SendToCloud
+from edgedraft.core.expectation import Expectation
 from edgedraft.protocol.messages import Ack
 from edgedraft.types import Assist
 
@@ -20,6 +21,7 @@ class Sender(Standing, Protocol):
 
     account: EdgeAccount
     alarm: Alarm
+    expectation: Expectation
 
 
 class EdgeUplink:
@@ -87,6 +89,7 @@ class EdgeUplink:
 
     def _send_draft(self, now_s: float, num_ids: int, *, verify: bool) -> SendToCloud:
         draft = drafted(self._session, num_ids, verify=verify)
+        self._session.expectation.sent(now_s, draft.position + num_ids)
         self._session.tail.mark_sent(num_ids, now_s)
         self._session.account.counters.tokens_up += num_ids
         self.told()

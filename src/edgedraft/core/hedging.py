@@ -54,7 +54,7 @@ class Hedging:
     """
 
     least_use: float = 0.0
-    patience: float = 3.0
+    patience: float = 2.5
     opens: bool = True
 
 
@@ -106,7 +106,7 @@ def best_way(tail: Ways, length: int, hedging: Hedging) -> tuple[Way, int]:
         hedge_use *= min(SURE, token.confidence)
     if hedge.ended:
         hedge_use = 0.0
-    bonus = hedging.patience if tail.on_hedge else 1.0 / hedging.patience
+    bonus = 1.0 if tail.on_hedge else 1.0 / hedging.patience
     if max(main_use, hedge_use) < hedging.least_use:
         return Way.STOP, 0
     return (Way.HEDGE if hedge_use * bonus > main_use else Way.MAIN), 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -33,6 +34,7 @@ from edgedraft.types import Assist, Rule
 FREE_LINK = LinkCost(startup_s=0.0, per_token_s=2e-6)
 """What is assumed of a link that has not been measured: a few bytes at some megabytes a second."""
 DEFAULT_DRAFT_S = 0.036
+HEDGING = Hedging()
 MAX_IN_FLIGHT_TOKENS = 64
 AHEAD_TOKENS = 64
 """No bound of its own: the trigger and the in-flight cap end a draft-ahead before."""
@@ -94,7 +96,7 @@ def pipesd(
 
 
 def flow(
-    *, assist: Assist | str = Assist.ALWAYS, cost: LinkCost = FREE_LINK, hedging: Hedging | None = None
+    *, assist: Assist | str = Assist.ALWAYS, cost: LinkCost = FREE_LINK, hedging: Hedging | None = HEDGING
 ) -> Strategy:
     """Ours: tokens leave as soon as the link is free, the cloud verifies what is there, and writes on by itself.
 
@@ -110,6 +112,11 @@ def flow(
         eager=True,
         hedging=hedging,
     )
+
+
+def auto() -> Strategy:
+    """Begins as `flow` and goes on as what is measured to be best: `flow`, `pipesd` or without drafts."""
+    return dataclasses.replace(flow(), name="auto")
 
 
 def cloud_only() -> Strategy:
@@ -166,6 +173,7 @@ Factory = Callable[..., Strategy]
 
 STRATEGIES: Mapping[str, Factory] = MappingProxyType(
     {
+        "auto": auto,
         "vanilla": vanilla,
         "hsl": hsl,
         "edgellm": edgellm,

@@ -234,7 +234,7 @@ class World:
             actions += [self._mute] if self.mutes and (self.link.up or self.link.down) else []
         if self.changes and self.others:
             actions.append(self._change_strategy)
-        if self._link_may_be_free():
+        if self._may_go_on():
             actions.append(self._tell_time)
         if self.evictions and self.cloud.state is not CloudState.CLOSED:
             actions.append(self._evict)
@@ -245,8 +245,8 @@ class World:
         self.num_faults += 1  # the cloud may have to be told, which opens the session again
         self._to_edge(StrategyChanged(self.random.choice(self.others)))
 
-    def _link_may_be_free(self) -> bool:
-        return self.edge.upload_at_s is not None and self.edge.upload_at_s <= self.now_s
+    def _may_go_on(self) -> bool:
+        return self.edge.goes_on_at_s is not None and self.edge.goes_on_at_s <= self.now_s
 
     def _tell_time(self) -> None:
         self.timer_s = None
@@ -254,7 +254,7 @@ class World:
 
     def _fire_timer(self) -> None:
         """Only a message that was lost in silence excuses a timer, or a link that is thought busy."""
-        if self.timer_s is None or not (self.num_muted or self.edge.upload_at_s is not None):
+        if self.timer_s is None or not (self.num_muted or self.edge.goes_on_at_s is not None):
             raise StuckError(f"nothing can happen: {self._where()}")
         self.now_s = max(self.now_s, self.timer_s)
         self.timer_s = None

@@ -171,7 +171,7 @@ class ModelInfo:
 
     `vocab_size`: width of a row of logits. `num_ids`: the real vocabulary; ids from there on are padding and are
     never drafted or accepted. `deterministic`: whether rows are bit-identical however they are computed, and
-    `exactness_note` says what that depends on.
+    `exactness_note` says what that depends on. `on_gpu`: it computes on a GPU, whose power can be measured.
     """
 
     name: str
@@ -183,6 +183,7 @@ class ModelInfo:
     quantisation: str = ""
     deterministic: bool = False
     exactness_note: str = ""
+    on_gpu: bool = False
 
 
 @dataclass(frozen=True, slots=True)

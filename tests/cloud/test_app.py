@@ -248,6 +248,8 @@ def test_health_tells_state_versions_and_sessions(cloud: RunningCloud) -> None:
     assert status == 200
     assert (health["ready"], health["saturated"]) == (True, False)
     assert health["model"].startswith("toy:")
+    assert health["energy"]["kind"] in ("measured", "modelled")
+    assert health["energy"]["busy_s"] >= 0 <= health["energy"]["energy_j"]
     assert health["versions"]["protocol"] == 1
     assert health["versions"]["engine"] == "toy"
     assert health["versions"]["edgedraft"]

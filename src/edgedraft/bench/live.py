@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 from edgedraft.backends.trace import RecordedText
 from edgedraft.bench.baselines import Entry, Numbers
 from edgedraft.bench.cloud_process import cloud_process
 from edgedraft.bench.measured import CellRun, TextRun
 from edgedraft.bench.scenario import Regime, Scenario
-from edgedraft.bench.simulated import network_of, strategy_of
+from edgedraft.bench.simulated import POWER, network_of, strategy_of
 from edgedraft.edge.blocking import EdgeClient
 from edgedraft.errors import EdgedraftError, UnsupportedError
+from edgedraft.metrics.energy import EnergyKind
 from edgedraft.testing.link import running_link
+
+HEALTH_TIMEOUT_S = 10.0
 
 
 def check_live(scenario: Scenario) -> None:
@@ -65,7 +70,14 @@ def run_live(
                     answer = client.generate(text.id, strategy=strategy, max_tokens=scenario.max_tokens)
                     _check(text, answer.text)
                     runs.append(TextRun(text_id=text.id, record=answer.record))
-    return CellRun(texts=runs, energy_j=None, energy_kind="not known")
+        # The replayed target computes nothing: its declared power over the time that it was busy.
+        energy_j = POWER.energy_j(_busy_s(cloud.health_url))
+    return CellRun(texts=runs, energy_j=energy_j, energy_kind=EnergyKind.MODELLED)
+
+
+def _busy_s(health_url: str) -> float:
+    with urlopen(health_url, timeout=HEALTH_TIMEOUT_S) as page:  # noqa: S310 (our own process, over http)
+        return float(json.load(page)["energy"]["busy_s"])
 
 
 def _check(text: RecordedText, answer: str) -> None:

@@ -14,10 +14,12 @@ from fastapi.responses import JSONResponse
 from edgedraft.backends.base import TargetBackend, Tokenizer
 from edgedraft.cloud.auth import SUBJECT_KEY, TokenGate, check_tokens
 from edgedraft.cloud.connection import Greeting, serve_connection
+from edgedraft.cloud.energy import MeteredTarget, choose_meter
 from edgedraft.cloud.sessions import SessionTable
 from edgedraft.cloud.worker import TargetWorker
 from edgedraft.config import CloudConfig
 from edgedraft.core.cloud_settings import CloudSessionSettings
+from edgedraft.metrics.energy import EnergyReading
 from edgedraft.protocol.codec import encode
 from edgedraft.protocol.fingerprint import fingerprint
 from edgedraft.protocol.messages import PROTOCOL_VERSION, ExactnessStatement, Limits, Welcome
@@ -42,7 +44,8 @@ def create_app(
         max_sessions=config.max_sessions,
         expiry_s=config.session_expiry_s,
     )
-    worker = TargetWorker(target, table.on_target, table.on_crash)
+    meter = choose_meter(on_gpu=target.info.on_gpu)
+    worker = TargetWorker(MeteredTarget(target, meter), table.on_target, table.on_crash)
     table.worker = worker
     greeting = _greeting(config, target.info, tokenizer, chat_template, model_name)
 
@@ -51,6 +54,7 @@ def create_app(
         worker.start()
         yield
         await worker.stop()
+        meter.close()
 
     app = FastAPI(title="edgedraft cloud", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(TokenGate, token_sha256=config.token_sha256)
@@ -70,7 +74,8 @@ def create_app(
     @app.get(HEALTH_PATH)
     async def health() -> JSONResponse:
         return JSONResponse(
-            _health(table, worker.ready, target.info, model_name), status_code=200 if worker.ready else 503
+            _health(table, worker.ready, target.info, model_name, meter.reading()),
+            status_code=200 if worker.ready else 503,
         )
 
     return app
@@ -113,7 +118,9 @@ def _greeting(
     return Greeting(welcome=encode(welcome), fingerprint=own, tokenizer=tokenizer)
 
 
-def _health(table: SessionTable, ready: bool, info: ModelInfo, model_name: str) -> dict[str, Any]:
+def _health(
+    table: SessionTable, ready: bool, info: ModelInfo, model_name: str, energy: EnergyReading
+) -> dict[str, Any]:
     stats, exactness = table.stats(), _exactness(info)
     return {
         "ready": ready,
@@ -123,5 +130,11 @@ def _health(table: SessionTable, ready: bool, info: ModelInfo, model_name: str) 
         "sessions": {"open": stats.num_sessions, "connected": stats.num_connected, "max": stats.max_sessions},
         "queue": {"waiting": stats.num_waiting},
         "tokens": {"held": stats.num_tokens, "context_length": info.context_length},
+        "energy": {
+            "energy_j": energy.energy_j,
+            "busy_s": energy.busy_s,
+            "kind": energy.kind.value,
+            "source": energy.source,
+        },
         "exactness": {"class": exactness.exactness.value, "depends_on": exactness.depends_on},
     }

@@ -8,11 +8,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
+from edgedraft.backends.base import ScoreRequest, TargetBackend
 from edgedraft.metrics.energy import (
     A800_CLASS,
     CPU_CLASS,
@@ -22,6 +24,7 @@ from edgedraft.metrics.energy import (
     PowerSample,
     energy_over_j,
 )
+from edgedraft.types import Float32Array, ModelInfo
 
 logger = logging.getLogger(__name__)
 
@@ -200,6 +203,39 @@ class RaplMeter(_Total):
 
     def _read_uj(self) -> list[int]:
         return [counter.read_uj() for counter in self._counters]
+
+
+class MeteredTarget:
+    """A target whose prefill and passes are metered, and nothing between them."""
+
+    def __init__(self, target: TargetBackend, meter: EnergyMeter) -> None:
+        self._target = target
+        self._meter = meter
+        self.info: ModelInfo = target.info
+        self.max_batch_sessions = target.max_batch_sessions
+
+    def open(self, session_id: bytes, prompt_ids: Sequence[int], committed_ids: Sequence[int]) -> None:
+        self._target.open(session_id, prompt_ids, committed_ids)
+
+    def prefill(self, session_id: bytes) -> int:
+        self._meter.begin()
+        try:
+            return self._target.prefill(session_id)
+        finally:
+            self._meter.end()
+
+    def score(self, requests: Sequence[ScoreRequest]) -> Sequence[Float32Array]:
+        self._meter.begin()
+        try:
+            return self._target.score(requests)
+        finally:
+            self._meter.end()
+
+    def close(self, session_id: bytes) -> None:
+        self._target.close(session_id)
+
+    def shutdown(self) -> None:
+        self._target.shutdown()
 
 
 def choose_meter(*, on_gpu: bool, gpu_index: int = 0, powercap_dir: Path = POWERCAP_DIR) -> EnergyMeter:

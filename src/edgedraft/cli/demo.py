@@ -71,7 +71,7 @@ class Row:
     bytes_down_per_token: float | None
 
 
-WAY_NAMES = ("vanilla", "lookup", "cloud-only")
+WAY_NAMES = ("vanilla", "pipesd", "flow", "auto", "lookup", "cloud-only")
 ALL_WAYS = ",".join(WAY_NAMES)
 
 RttMs = Annotated[
@@ -118,7 +118,7 @@ def demo(
 
 def _ways(strategies: str, draft: str) -> list[Way]:
     ways = {
-        "vanilla": Way("vanilla", "vanilla", draft),
+        **{name: Way(name, name, draft) for name in ("vanilla", "pipesd", "flow", "auto")},
         "lookup": Way("vanilla, lookup", "vanilla", "lookup"),
         "cloud-only": Way("cloud-only", "cloud-only", None),
     }

@@ -31,7 +31,8 @@ def with_cuts(prompt: str, *, draft: str, url: str, max_tokens: int) -> str:
         running_link(cloud.hostname or "127.0.0.1", cloud.port or 80) as link,
         EdgeClient(f"ws://{link.host}:{link.port}{cloud.path}", draft=draft) as client,
     ):
-        stream = client.stream(prompt, max_tokens=max_tokens)
+        # One question at a time, so that much of the answer is still to come when the link is cut.
+        stream = client.stream(prompt, max_tokens=max_tokens, strategy="vanilla")
         for piece in stream:
             print(piece.text, end="", flush=True)
             num_tokens += piece.num_tokens

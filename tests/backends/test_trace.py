@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from edgedraft.backends.trace import (
     RecordedText,
     TraceHeader,
+    check_writable,
     find_trace,
     packaged_traces,
     read_trace,
@@ -25,7 +26,7 @@ from edgedraft.backends.trace import (
 from edgedraft.errors import InvalidRequestError, ModelFileError
 
 SHARED = "qwen25-coder-0.5b-to-1.5b"
-HEADER = TraceHeader(target="big", draft="small", vocab_size=100, eos_ids=(9,), max_tokens=3)
+HEADER = TraceHeader(target="big", draft="small", vocab_size=100, eos_ids=(99,), max_tokens=4)
 
 Line = dict[str, Any]
 
@@ -113,6 +114,8 @@ def test_a_path_comes_before_a_packaged_name(tmp_path: Path, monkeypatch: pytest
         ({"target_ids": [5, "six", 9]}, r"target_ids\[1\]"),
         ({"tempo": 1}, "unknown field 'tempo'"),
         ({"draft_ids": [5, 2**31, 9]}, "draft_ids is 2147483648"),
+        ({"num_prompt_tokens": 2**31 - 1}, "num_prompt_tokens is 2147483647; legal: 1 to 1048576"),
+        ({"id": " b"}, "id is ' b'; legal: a name without space"),
     ],
 )
 def test_a_wrong_text_is_named_by_line_and_field(write, changes: Line, named: str) -> None:
@@ -136,7 +139,12 @@ def test_a_missing_field_is_named(write) -> None:
         ({"colour": "red"}, "unknown field 'colour'"),
         ({"target": 5}, "target"),
         ({"max_tokens": -1}, "max_tokens is -1"),
-        ({"num_texts": "one"}, "line 1"),
+        ({"num_texts": "one"}, "line 1: num_texts is 'one'"),
+        ({"num_texts": None}, "line 1: num_texts is None"),
+        ({"num_texts": -1}, "line 1: num_texts is -1"),
+        ({"vocab_size": 50, "eos_ids": [50]}, "eos_ids is 50; legal: below vocab_size, which is 50"),
+        ({"max_tokens": 2}, "line 2: text a has 3 tokens, but the header's max_tokens is 2"),
+        ({"eos_ids": [9, 6]}, "line 2: text a goes on behind"),
     ],
 )
 def test_a_header_that_does_not_match_is_refused(write, changes: Line, named: str) -> None:
@@ -190,12 +198,28 @@ def test_what_cannot_be_read_or_written_is_an_error_of_ours(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"], "nothing half written is left"
 
 
+def test_what_could_not_be_written_is_known_beforehand(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("kept")
+    for name in ("none/x.jsonl", "n" * 300, "n" * 245):  # the last is a name, but not with what is added on the way
+        with pytest.raises(ModelFileError, match="cannot be written"):
+            check_writable(tmp_path / name)
+    check_writable(tmp_path / "there")
+    check_writable(tmp_path / "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+    assert (tmp_path / "there").read_text() == "kept"
+
+
+def test_a_name_that_no_file_can_have_is_not_found() -> None:
+    with pytest.raises(ModelFileError, match="cannot be read"):
+        read_trace(find_trace("n" * 300))
+
+
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 probs = st.floats(0.0, 1.0, allow_nan=False)
-ids = st.integers(0, 99)
+ids = st.integers(0, 98)
 
 
 @st.composite

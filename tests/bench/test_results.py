@@ -31,7 +31,7 @@ PROMISED = (
 
 def test_a_row_has_every_field_that_is_promised(make_row: Callable[..., Row], tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path / "run", OURS, resume=False)
-    directory.add(make_row())
+    directory.add([make_row()])
     directory.finish()
     (row,) = json.loads((tmp_path / "run" / ALL_ROWS_FILE).read_text(encoding="utf-8"))
     assert set(PROMISED.split()) <= row.keys()
@@ -42,7 +42,7 @@ def test_rows_are_there_before_the_run_has_ended(make_row: Callable[..., Row], t
     directory = RunDirectory(tmp_path, OURS, resume=False)
     rows = [make_row(seed=seed) for seed in (1, 0)]
     for row in rows:
-        directory.add(row)
+        directory.add([row])
         assert read_rows(tmp_path)[-1] == row
     directory.finish()
     assert [row["seed"] for row in json.loads((tmp_path / ALL_ROWS_FILE).read_text(encoding="utf-8"))] == [0, 1]
@@ -50,17 +50,17 @@ def test_rows_are_there_before_the_run_has_ended(make_row: Callable[..., Row], t
 
 
 def test_a_line_that_was_cut_is_neither_read_nor_kept(make_row: Callable[..., Row], tmp_path: Path) -> None:
-    RunDirectory(tmp_path, OURS, resume=False).add(make_row())
+    RunDirectory(tmp_path, OURS, resume=False).add([make_row()])
     whole = (tmp_path / ROWS_FILE).read_bytes()
     (tmp_path / ROWS_FILE).write_bytes(whole + whole[: len(whole) // 2])
     assert read_rows(tmp_path) == [make_row()]
     directory = RunDirectory(tmp_path, OURS, resume=True)
-    directory.add(make_row(seed=1))
+    directory.add([make_row(seed=1)])
     assert [row.seed for row in read_rows(tmp_path)] == [0, 1]
 
 
 def test_a_directory_in_use_needs_resume(make_row: Callable[..., Row], tmp_path: Path) -> None:
-    RunDirectory(tmp_path, OURS, resume=False).add(make_row())
+    RunDirectory(tmp_path, OURS, resume=False).add([make_row()])
     with pytest.raises(InvalidRequestError, match="already holds a bench run") as error:
         RunDirectory(tmp_path, OURS, resume=False)
     assert "--resume" in error.value.remedy
@@ -88,7 +88,7 @@ def test_what_is_no_run_or_damaged_is_named(make_row: Callable[..., Row], tmp_pa
     directory = RunDirectory(tmp_path, OURS, resume=False)
     with pytest.raises(InvalidRequestError, match="without a finished row"):
         read_rows(tmp_path)
-    directory.add(make_row())
+    directory.add([make_row()])
     with (tmp_path / ROWS_FILE).open("a", encoding="utf-8") as file:
         file.write('{"scenario": 3}\n')
     with pytest.raises(InvalidRequestError, match=r"results\.jsonl, line 2 is no row"):
@@ -109,5 +109,5 @@ def test_timelines_are_kept_beside(tmp_path: Path) -> None:
     assert read_timelines(tmp_path) == []
     span = Span(lane="draft", start_s=0.0, end_s=0.5, num_tokens=1)
     timeline = Timeline(scenario="a", strategy="vanilla", tuned=False, text_id="t", spans=[span])
-    RunDirectory(tmp_path, OURS, resume=False).add_timeline(timeline)
+    RunDirectory(tmp_path, OURS, resume=False).add([], timeline)
     assert read_timelines(tmp_path) == [timeline]

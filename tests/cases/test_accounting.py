@@ -54,7 +54,13 @@ def tapped(toy_cloud: RunningCloud) -> Iterator[TappedEdge]:
 
 
 @pytest.mark.parametrize(
-    "options", [{"draft_length": 8}, {"draft_length": 1}, {"strategy": "cloud-only"}, {"temperature": 0.9, "seed": 3}]
+    "options",
+    [
+        {"draft_length": 8},
+        {"draft_length": 1},
+        {"strategy": "cloud-only"},
+        {"draft_length": 5, "temperature": 0.9, "seed": 3},
+    ],
 )
 def test_bytes_of_the_account_are_those_that_the_link_saw(
     tapped: TappedEdge, toy_cloud: RunningCloud, options: dict[str, Any]
@@ -76,7 +82,7 @@ def test_a_round_of_eight_stays_within_its_budget_on_a_link(tapped: TappedEdge, 
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"draft_length": 8, "temperature": 0.7, "seed": 1}, {"strategy": "cloud-only"}]
+    "options", [{"draft_length": 5}, {"draft_length": 8, "temperature": 0.7, "seed": 1}, {"strategy": "cloud-only"}]
 )
 def test_the_parts_of_a_round_add_up_over_a_slow_link(
     tapped: TappedEdge, toy_cloud: RunningCloud, options: dict[str, Any]

@@ -56,7 +56,9 @@ def test_case_02_equal_tokenizers_of_other_padded_widths_work_and_padding_is_nev
         EdgeClient(cloud.url, draft="toy:vocab=310,ids=300,seed=3,eos_every=200,agree=0.8") as client,
     ):
         for temperature in (0.0, 1.0):
-            answer = client.generate(prompt_ids=PROMPT, max_tokens=60, temperature=temperature, seed=2, ignore_eos=True)
+            answer = client.generate(
+                prompt_ids=PROMPT, max_tokens=60, temperature=temperature, seed=2, ignore_eos=True, strategy="vanilla"
+            )
             assert list(answer.token_ids) == toy_alone(PROMPT, 60, temperature=temperature, seed=2)
             assert answer.accounting["num_accepted"] > 0
 
@@ -225,7 +227,7 @@ def test_case_16_two_tenants_on_one_place_feel_nothing_of_each_other(
         }
 
         def ask(token: str, prompt_of: str) -> tuple[Any, ...]:
-            answer = edges[token].generate(prompts[prompt_of], max_tokens=8)
+            answer = edges[token].generate(prompts[prompt_of], max_tokens=8, strategy="vanilla")
             cloud.until(lambda sessions: len(sessions) == 0)
             return answer.text, answer.accounting["num_accepted"], answer.accounting["num_judged"]
 

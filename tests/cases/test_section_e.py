@@ -91,7 +91,9 @@ def test_case_51_a_link_cut_right_after_a_rollback_and_a_restart_change_nothing(
                 draft=TARGET + ",agree=0.7",
                 config=EdgeConfig(silence_s=1.0),
             ) as client,
-            client.stream(prompt_ids=PROMPT, max_tokens=150, temperature=0.8, seed=6, ignore_eos=True) as stream,
+            client.stream(
+                prompt_ids=PROMPT, max_tokens=150, temperature=0.8, seed=6, ignore_eos=True, strategy="vanilla"
+            ) as stream,
         ):
             num_cuts = 0
             for number, piece in enumerate(stream):

@@ -42,7 +42,7 @@ def _check(outcome, code: int, *parts: str) -> None:
         (["generate"], ["PROMPT", "--help"]),
         (["generate", "hi", "--max-tokens", "0"], ["max_tokens is 0", "1 or more"]),
         (["generate", "hi", "--max-tokens", "many"], ["--max-tokens", "integer"]),
-        (["generate", "hi", "--strategy", "fly"], ["strategy is 'fly'", "vanilla, cloud-only, edge-only"]),
+        (["generate", "hi", "--strategy", "fly"], ["strategy is 'fly'", "flow, cloud-only, edge-only"]),
         (["generate", "hi", "--draft-length", "0"], ["draft_length is 0"]),
         (["generate", "hi", "--strategy", "cloud-only", "--draft-length", "3"], ["draft_length", "cloud-only"]),
         (["generate", "hi", "--temperature", "-1"], ["temperature is -1"]),

@@ -55,7 +55,7 @@ def test_text_goes_to_stdout_and_the_account_to_stderr(ask) -> None:
 
 def test_show_tokens_keeps_the_text_and_puts_a_legend_on_stderr(ask) -> None:
     plain = ask("hello", "--max-tokens", "40")
-    shown = ask("hello", "--max-tokens", "40", "--show-tokens")
+    shown = ask("hello", "--max-tokens", "40", "--show-tokens", "--strategy", "vanilla")
     assert shown.out == plain.out
     assert "accepted" in shown.err
     assert "recovered" in shown.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -135,6 +136,37 @@ async def test_passes_that_wait_together_share_a_target_pass() -> None:
         b.target.score_gate.open()
         assert {(await b.next())[0] for _ in range(3)} == {A, B, C}
     assert sizes == [1, 2]
+
+
+async def test_sessions_that_go_on_at_once_stay_together() -> None:
+    target = GatedTarget(MODEL)
+    sizes = []
+    score = target.score
+
+    def counted(requests: Sequence[ScoreRequest]) -> Sequence[Float32Array]:
+        sizes.append(len(requests))
+        return score(requests)
+
+    target.score = counted  # type: ignore[method-assign]
+    async with bench(target) as b:
+        await b.opened(A, B)
+        b.target.score_gate.shut()
+        b.worker.submit(A, run_pass(1))
+        await b.until_entered(b.target.score_gate.entered)
+        b.worker.submit(B, run_pass(1))  # waits while A has a pass of its own
+        heard = b.worker._on_result
+        again = dataclasses.replace(run_pass(2), length=len(PROMPT), committed_ids=greedy(PROMPT, 1), position=5)
+
+        def go_on(session: bytes, incarnation: int, event: CloudEvent) -> None:
+            heard(session, incarnation, event)
+            if isinstance(event, PassDone) and event.pass_id == 1:
+                b.worker.submit(session, again)
+
+        b.worker._on_result = go_on
+        b.target.score_gate.open()
+        for _ in range(4):
+            await b.next()
+    assert sizes == [1, 2, 1], "A's second pass joins B's first"
 
 
 async def test_an_error_of_the_tree_reaches_its_session_only() -> None:

@@ -230,7 +230,8 @@ class TestSecondWay:
         outcome = tail.reconcile([8], len(LOG) + 1, 0)
 
         assert outcome == Reconciled(contradicted=False, overtaken=False, num_dropped=2)
-        assert (ids(tail), tail.hedge) == ([9], None)
+        assert ids(tail) == [9]
+        assert tail.hedge is None
         assert draft(tail, 10, log=[*LOG, 7, 8]) == DraftNext(1, 5, 3, [8, 9])
 
     def test_judged_tokens_are_not_counted_as_dropped(self) -> None:

@@ -116,12 +116,13 @@ def test_draft_ahead_goes_on_in_the_same_breath() -> None:
 
 
 @pytest.mark.parametrize("upload", [UploadWhole(), UploadImmediately()])
-def test_the_trigger_does_not_hold_up_drafting_ahead(upload: UploadPolicy) -> None:
-    edge = Edge(Strategy(name="ahead", trigger=FixedLength(1), draft_ahead_tokens=3, upload=upload)).live()
+def test_drafting_ahead_ends_where_the_next_question_is_ready(upload: UploadPolicy) -> None:
+    """One level of look-ahead: 8 is the guess, and 9 fires the trigger."""
+    edge = Edge(Strategy(name="ahead", trigger=FixedLength(1), draft_ahead_tokens=9, upload=upload)).live()
 
-    edge.drafted(7, 8, 9, 10)
+    edge.drafted(7, 8, 9)
 
-    assert len(edge.core.tail) == 4
+    assert len(edge.core.tail) == 3
     assert edge.step is None
 
 

@@ -27,7 +27,8 @@ class Tail:
 def hedged(tokens: list[DraftToken], offset: int, *behind: float, **fields: bool) -> Tail:
     """A tail with a hedge at `offset`; `behind`: confidences of what was drafted behind its first token."""
     more = [sure(9, confidence) for confidence in behind]
-    hedge = Hedge(position=LENGTH + offset, epoch=1, tokens=[sure(8), *more], ended=fields.pop("ended", False))
+    first = DraftToken(8, tokens[offset].second_confidence, 0.5)
+    hedge = Hedge(position=LENGTH + offset, epoch=1, tokens=[first, *more], ended=fields.pop("ended", False))
     return Tail(tokens, hedge, **fields)
 
 
@@ -95,6 +96,11 @@ class TestBestWay:
 
         assert best_way(Tail(tokens), LENGTH, Hedging(patience=0.5, least_use=0.35))[0] is Way.MAIN
         assert best_way(Tail(tokens), LENGTH, Hedging(patience=0.5, least_use=0.45))[0] is Way.STOP
+
+    def test_no_token_is_taken_for_certain(self) -> None:
+        hedging = Hedging(least_use=(1.0 + SURE) / 2)
+
+        assert best_way(Tail([sure(1, 1.0)]), LENGTH, hedging)[0] is Way.STOP
 
     def test_a_hedge_is_changed_to_with_patience_and_left_without(self) -> None:
         tokens = [unsure(1, 11, confidence=0.2, second=0.5)]

@@ -156,7 +156,10 @@ def test_same_seed_same_text_alone_and_in_company(shared_cloud: RunningCloud, dr
 def test_the_second_request_behaves_like_the_first(shared_cloud: RunningCloud, draft_spec: str) -> None:
     async def work() -> None:
         async with AsyncEdgeClient(shared_cloud.url, draft=draft_spec) as client:
-            one, two = [await client.generate(prompt_ids=PROMPTS[1], max_tokens=30, seed=1) for _ in range(2)]
+            one, two = [
+                await client.generate(prompt_ids=PROMPTS[1], max_tokens=30, seed=1, strategy="vanilla")
+                for _ in range(2)
+            ]
             assert one.token_ids == two.token_ids
             for name in ("num_rounds", "num_drafted", "num_accepted", "num_target_passes", "tokens_up"):
                 assert one.accounting[name] == two.accounting[name]
@@ -213,7 +216,9 @@ def test_padded_vocabularies_work_and_padding_is_never_written(
 
     async def work() -> None:
         async with AsyncEdgeClient(shared_cloud.url, draft=padded) as client:
-            answer = await client.generate(prompt_ids=PROMPTS[0], max_tokens=60, temperature=1.0, seed=2)
+            answer = await client.generate(
+                prompt_ids=PROMPTS[0], max_tokens=60, temperature=1.0, seed=2, strategy="vanilla"
+            )
             assert list(answer.token_ids) == target_only(PROMPTS[0], 60, SamplingParams(temperature=1.0, seed=2))
             assert answer.accounting["num_accepted"] > 0
 

@@ -98,7 +98,9 @@ def test_cuts_at_random_moments_change_nothing(
 def test_evictions_change_nothing(own_cloud: RunningCloud, draft_spec: str, target_only: TargetOnly) -> None:
     async def work() -> None:
         async with AsyncEdgeClient(own_cloud.url, draft=draft_spec, config=FAST) as client:
-            async with client.stream(prompt_ids=PROMPT_IDS, max_tokens=NUM_TOKENS, ignore_eos=True) as stream:
+            async with client.stream(
+                prompt_ids=PROMPT_IDS, max_tokens=NUM_TOKENS, ignore_eos=True, strategy="vanilla"
+            ) as stream:
                 token_ids = await tokens_with(stream, {5: own_cloud.evict_all, 30: own_cloud.evict_all})
             assert token_ids == target_only(PROMPT_IDS, NUM_TOKENS, ignore_eos=True)
             assert stream.answer.accounting["num_reopens"] == 2

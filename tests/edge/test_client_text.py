@@ -194,11 +194,12 @@ def test_the_answer_as_json_has_the_promised_keys_in_order(shared_cloud: Running
             answer = await client.generate(prompt_ids=PROMPT_IDS, max_tokens=10, seed=1)
         plain = json.loads(json.dumps(answer.to_dict()))
         assert list(plain)[:7] == ["text", "token_ids", "finish_reason", "usage", "strategy", "exact", "accounting"]
-        assert (plain["strategy"], plain["exact"], plain["finish_reason"]) == ("vanilla", "bitwise", "length")
+        assert (plain["strategy"], plain["exact"], plain["finish_reason"]) == ("auto", "bitwise", "length")
         assert plain["usage"]["total_tokens"] == 30
         promised = (
             "ttft_s total_s tpt_s num_rounds num_drafted num_accepted num_committed num_target_passes tokens_up "
-            "bytes_up bytes_down num_discarded num_reconnects"
+            "bytes_up bytes_down num_discarded num_reconnects num_reused num_replans num_retunes "
+            "draft_step_s verify_step_s verify_per_id_s link tuner choice"
         )
         assert set(promised.split()) <= set(plain["accounting"])
 

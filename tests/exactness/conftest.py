@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,11 +18,31 @@ from edgedraft.backends.template import encode_chat
 from edgedraft.bench.target_only import target_only_ids
 from edgedraft.config import CloudConfig, EdgeConfig
 from edgedraft.edge.blocking import EdgeClient
+from edgedraft.metrics.records import Counters
 from edgedraft.testing.cloud import RunningCloud, running_cloud
 from edgedraft.testing.link import RunningLink, running_link
-from edgedraft.types import SamplingParams
+from edgedraft.types import Exactness, SamplingParams
 
 MAX_SESSIONS = 10
+MAX_TOKENS = 24
+TEMPERATURES = (0.0, 0.8)
+PROMPTS: list[str] = json.loads((Path(__file__).parent / "prompts.json").read_text(encoding="utf-8"))
+LONG_PREFACE = "Read these notes first. " + "The train leaves at seven and the bus at nine. " * 50
+"""With this in front a prompt has more than 512 tokens."""
+OpenEdge = Callable[..., EdgeClient]
+
+
+def prompt_of(index: int) -> str:
+    """Every tenth prompt is longer than 512 tokens."""
+    return LONG_PREFACE + PROMPTS[index] if index % 10 == 9 else PROMPTS[index]
+
+
+def seed_of(index: int) -> int:
+    return 1_000 + index
+
+
+def url_of(link: RunningLink) -> str:
+    return f"ws://127.0.0.1:{link.port}/v1/edgedraft"
 
 
 @dataclass
@@ -45,11 +69,61 @@ class Pair:
             )
         return self.texts[key]
 
+    def expected(self, index: int, temperature: float) -> list[int]:
+        """The target's own answer to a prompt of the list."""
+        return self.alone(prompt_of(index), temperature=temperature, seed=seed_of(index), max_tokens=MAX_TOKENS)
+
+    def make_references(self, cases: Iterable[tuple[int, float]]) -> None:
+        for index, temperature in sorted(set(cases)):
+            self.expected(index, temperature)
+
     def serve(self) -> Iterator[RunningCloud]:
         with running_cloud(
             self.target, self.tokenizer, self.template, CloudConfig(port=0, max_sessions=MAX_SESSIONS)
         ) as cloud:
             yield cloud
+
+
+def request_of(index: int, temperature: float) -> dict[str, Any]:
+    return {
+        "prompt": prompt_of(index),
+        "temperature": temperature,
+        "seed": seed_of(index),
+        "max_tokens": MAX_TOKENS,
+    }
+
+
+def check_plain(pair: Pair, client: EdgeClient, index: int, temperature: float, **options: Any) -> Counters:
+    """One answer over a steady link; what was counted."""
+    answer = client.generate(**request_of(index, temperature), **options)
+    assert list(answer.token_ids) == pair.expected(index, temperature), (index, temperature, options)
+    assert answer.exact is Exactness.BITWISE
+    assert answer.accounting["num_reconnects"] == 0
+    return answer.record.counters
+
+
+def check_with_faults(
+    pair: Pair,
+    client: EdgeClient,
+    cloud: RunningCloud,
+    link: RunningLink,
+    index: int,
+    temperature: float,
+    **options: Any,
+) -> int:
+    """Cut the link or evict the session after random pieces; how many faults fell into the answer."""
+    dice = random.Random(f"faults {index} {temperature} {options}")
+    tokens: list[int] = []
+    with client.stream(**request_of(index, temperature), **options) as stream:
+        for piece in stream:
+            tokens += [token.token_id for token in piece.tokens]
+            if dice.random() < 0.3:
+                dice.choice([link.cut, cloud.evict_all])()
+    expected = pair.expected(index, temperature)
+    assert tokens == expected, (index, temperature, options)
+    assert list(stream.answer.token_ids) == expected
+    counters = stream.answer.record.counters
+    return counters.num_reconnects + counters.num_reopens
 
 
 @pytest.fixture(scope="session")

@@ -3,91 +3,33 @@
 from __future__ import annotations
 
 import itertools
-import json
 import random
 import threading
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from edgedraft.edge.blocking import EdgeClient
 from edgedraft.testing.cloud import RunningCloud
 from edgedraft.testing.link import RunningLink
-from edgedraft.types import Exactness
+
+from .conftest import (
+    PROMPTS,
+    TEMPERATURES,
+    OpenEdge,
+    Pair,
+    check_plain,
+    check_with_faults,
+    prompt_of,
+    url_of,
+)
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(900)]
 
-OpenEdge = Callable[..., EdgeClient]
 Case = tuple[int, int, float]
-Pair = Any  # tests/exactness/conftest.py
-
-PROMPTS: list[str] = json.loads((Path(__file__).parent / "prompts.json").read_text(encoding="utf-8"))
-LONG_PREFACE = "Read these notes first. " + "The train leaves at seven and the bus at nine. " * 50
-"""With this in front a prompt has more than 512 tokens."""
-MAX_TOKENS = 24
 
 DRAFT_LENGTHS = (1, 2, 4, 8, 16)
-TEMPERATURES = (0.0, 0.8)
 MATRIX: list[Case] = list(itertools.product(range(len(PROMPTS)), DRAFT_LENGTHS, TEMPERATURES))
 TENTH: list[Case] = sorted(random.Random(2026).sample(MATRIX, len(MATRIX) // 10))
-
-
-def prompt_of(index: int) -> str:
-    """Every tenth prompt is longer than 512 tokens."""
-    return LONG_PREFACE + PROMPTS[index] if index % 10 == 9 else PROMPTS[index]
-
-
-def seed_of(index: int) -> int:
-    return 1_000 + index
-
-
-def url_of(link: RunningLink) -> str:
-    return f"ws://127.0.0.1:{link.port}/v1/edgedraft"
-
-
-def make_references(pair: Pair, cases: Iterable[Case]) -> None:
-    for index, temperature in sorted({(index, temperature) for index, _, temperature in cases}):
-        pair.alone(prompt_of(index), temperature=temperature, seed=seed_of(index))
-
-
-def check_plain(pair: Pair, client: EdgeClient, case: Case) -> None:
-    index, draft_length, temperature = case
-    answer = client.generate(
-        prompt_of(index),
-        draft_length=draft_length,
-        temperature=temperature,
-        seed=seed_of(index),
-        max_tokens=MAX_TOKENS,
-    )
-    expected = pair.alone(prompt_of(index), temperature=temperature, seed=seed_of(index))
-    assert list(answer.token_ids) == expected, case
-    assert answer.exact is Exactness.BITWISE
-    assert answer.accounting["num_reconnects"] == 0
-
-
-def check_with_faults(pair: Pair, client: EdgeClient, cloud: RunningCloud, link: RunningLink, case: Case) -> int:
-    """Cut the link or evict the session after random pieces; how many faults fell into the answer."""
-    index, draft_length, temperature = case
-    dice = random.Random(f"faults {case}")
-    tokens: list[int] = []
-    with client.stream(
-        prompt_of(index),
-        draft_length=draft_length,
-        temperature=temperature,
-        seed=seed_of(index),
-        max_tokens=MAX_TOKENS,
-    ) as stream:
-        for piece in stream:
-            tokens += [token.token_id for token in piece.tokens]
-            if dice.random() < 0.3:
-                dice.choice([link.cut, cloud.evict_all])()
-    expected = pair.alone(prompt_of(index), temperature=temperature, seed=seed_of(index))
-    assert tokens == expected, case
-    assert list(stream.answer.token_ids) == expected
-    counters = stream.answer.record.counters
-    return counters.num_reconnects + counters.num_reopens
 
 
 def test_a_tenth_of_the_matrix_equals_target_only(pair: Pair, cloud: RunningCloud, open_edge: OpenEdge) -> None:
@@ -115,16 +57,19 @@ def test_the_whole_matrix_with_cuts_and_evictions(
 
 
 def _plain(pair: Pair, cloud: RunningCloud, open_edge: OpenEdge, cases: list[Case]) -> None:
-    make_references(pair, cases)
+    pair.make_references((index, temperature) for index, _, temperature in cases)
     client = open_edge(cloud.url)
-    for case in cases:
-        check_plain(pair, client, case)
+    for index, draft_length, temperature in cases:
+        check_plain(pair, client, index, temperature, draft_length=draft_length)
 
 
 def _faulty(pair: Pair, cloud: RunningCloud, link: RunningLink, open_edge: OpenEdge, cases: list[Case]) -> None:
-    make_references(pair, cases)
+    pair.make_references((index, temperature) for index, _, temperature in cases)
     client = open_edge(url_of(link))
-    num_faults = sum(check_with_faults(pair, client, cloud, link, case) for case in cases)
+    num_faults = sum(
+        check_with_faults(pair, client, cloud, link, index, temperature, draft_length=draft_length)
+        for index, draft_length, temperature in cases
+    )
     assert num_faults > len(cases) // 2
 
 

@@ -1,4 +1,4 @@
-"""The same chi-square through both session machines: partial uploads, draft-ahead, assist and lost links included."""
+"""The same chi-square through both session machines: every legal strategy, draft-ahead and lost links included."""
 
 from __future__ import annotations
 
@@ -38,11 +38,14 @@ from edgedraft.core.events import (
     Start,
     TokenDrafted,
 )
+from edgedraft.core.hedging import Hedging
 from edgedraft.core.sampling import draft_token
-from edgedraft.core.strategy import Strategy, UploadImmediately, UploadWhole
+from edgedraft.core.strategy import Strategy, UploadImmediately
 from edgedraft.core.triggers import FixedLength
 from edgedraft.core.verify import verify
-from edgedraft.schedule.catalogue import vanilla
+from edgedraft.errors import UnsupportedError
+from edgedraft.schedule.catalogue import cloud_only, edgellm, flow, hsl, pipesd, vanilla
+from edgedraft.schedule.uploads import UploadPlanned
 from edgedraft.types import Assist, DraftToken, Rule, SamplingParams
 
 NUM_WORDS = 4
@@ -137,7 +140,7 @@ class Request:
 
     def drafted(self, position: int) -> DraftToken:
         row = DRAFT[self.held[-1]]
-        token = draft_token(row, self.sampling, position, num_ids=NUM_WORDS, rule=self.strategy.rule)
+        token = draft_token(row, self.sampling, position, num_ids=NUM_WORDS, rule=self.strategy.rule, with_second=True)
         assert token is not None
         return token
 
@@ -183,29 +186,51 @@ def misfit(strategy: Strategy, *, cut: bool, request: type[Request] = Request) -
     return statistic / float(stats.chi2.ppf(0.999, NUM_WORDS**LENGTH - 1))
 
 
-def ratio(**changes: Any) -> Strategy:
-    return Strategy(name="ratio", rule=Rule.RATIO, **changes)
+def ratio(strategy: Strategy) -> Strategy:
+    return replace(strategy, rule=Rule.RATIO)
 
 
+EARLY = UploadPlanned((1, 2))
+DUAL = pipesd(token_threshold=0.3, sequence_threshold=0.1, upload=EARLY)
+PATIENT = Hedging(patience=1.0)
 STRATEGIES = {
     "match-whole": vanilla(2),
-    "match-flow": Strategy(
-        name="flow",
-        trigger=FixedLength(100),
-        upload=UploadImmediately(),
-        eager=True,
-        assist=Assist.ALWAYS,
-        draft_ahead_tokens=8,
-    ),
-    "ratio-whole": ratio(trigger=FixedLength(2), upload=UploadWhole()),
-    "ratio-ahead": ratio(trigger=FixedLength(1), upload=UploadImmediately(), draft_ahead_tokens=2),
+    "match-pipesd": DUAL,
+    "match-flow": replace(flow(assist="always", hedging=None), upload=UploadImmediately()),
+    "match-hedging": replace(flow(assist="bubble", hedging=PATIENT), upload=UploadImmediately()),
+    "ratio-whole": ratio(vanilla(2)),
+    "ratio-hsl": ratio(hsl(token_threshold=0.3)),
+    "ratio-edgellm": ratio(edgellm(sequence_threshold=0.2)),
+    "ratio-pipesd": ratio(DUAL),
+    "ratio-immediate": ratio(replace(DUAL, upload=UploadImmediately(), trigger=FixedLength(1))),
 }
 
 
-@pytest.mark.parametrize("cut", [False, True], ids=["steady", "cut"])
-@pytest.mark.parametrize("name", STRATEGIES)
+STEADY = ("match-whole", "ratio-whole", "ratio-pipesd")
+
+
+@pytest.mark.parametrize(("name", "cut"), [*((name, True) for name in STRATEGIES), *((name, False) for name in STEADY)])
 def test_text_through_the_machines_follows_the_target(name: str, cut: bool) -> None:
     assert misfit(STRATEGIES[name], cut=cut) < 1
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: ratio(flow(assist="none")), "rule"),
+        (lambda: ratio(replace(vanilla(2), eager=True)), "rule"),
+        (lambda: ratio(replace(vanilla(2), assist=Assist.BUBBLE)), "rule"),
+        (lambda: replace(ratio(vanilla(2)), hedging=PATIENT), "hedging"),
+        (lambda: ratio(cloud_only()), "rule"),
+    ],
+)
+def test_ratio_refuses_what_would_decide_by_the_drafts_which_ids_are_tested(
+    make: Callable[[], Strategy], field: str
+) -> None:
+    with pytest.raises(UnsupportedError) as refused:
+        make()
+
+    assert refused.value.field == field
 
 
 class NotSampled(Request):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgedraft.protocol.codec import encode, split_ids, wire_size_bytes
-from edgedraft.protocol.messages import Commit, CommitKind, Draft, OpenIds, Timings
+from edgedraft.protocol.messages import Commit, CommitKind, Draft, Hedge, OpenIds, Timings
 
 UP_BYTES, DOWN_BYTES = 64, 96
 IDS = list(range(151_991, 152_000))
@@ -25,6 +25,13 @@ def test_budget_up_draft_of_eight_ids(epoch: int, position: int, channel: int) -
     )
     size_bytes = wire_size_bytes(len(encode(draft)), masked=True)
     print(f"Draft of 8 ids, epoch {epoch}, position {position}: {size_bytes} bytes up (budget {UP_BYTES})")
+    assert size_bytes <= UP_BYTES
+
+
+def test_budget_up_hedge_of_eight_ids() -> None:
+    hedge = Hedge(channel=127, incarnation=127, epoch=255, position=65_535, token_ids=IDS[:8], committed_length=65_535)
+    size_bytes = wire_size_bytes(len(encode(hedge)), masked=True)
+    print(f"Hedge of 8 ids: {size_bytes} bytes up (budget {UP_BYTES})")
     assert size_bytes <= UP_BYTES
 
 

@@ -34,7 +34,7 @@ def test_every_name_gives_a_strategy_that_says_so(name: str) -> None:
 
 def test_names_of_a_request_and_of_a_bench_are_apart() -> None:
     assert not set(STRATEGIES) & set(ABLATIONS)
-    with pytest.raises(InvalidRequestError, match="there are: .*vanilla, hsl, edgellm, pipesd, flow") as caught:
+    with pytest.raises(InvalidRequestError, match=r"there are: .*vanilla, hsl, edgellm, pipesd, flow") as caught:
         strategy_named("specedge")
     assert caught.value.field == "strategy"
 
@@ -150,8 +150,9 @@ class TestFlow:
         assert (strategy.assist, strategy.eager, strategy.trigger) == (assist, True, Never())
         assert strategy.upload == UploadWhenFree(SLOW)
 
-    def test_hedging_is_off_unless_set(self) -> None:
-        assert flow().hedging is None
+    def test_it_hedges_unless_told_otherwise(self) -> None:
+        assert flow().hedging is not None
+        assert flow(hedging=None).hedging is None
         assert flow(hedging=Hedging(patience=2.0)).hedging == Hedging(patience=2.0)
 
     def test_an_assist_that_there_is_not(self) -> None:

@@ -122,6 +122,16 @@ def test_target_goes_on_before_anybody_has_looked_at_its_last_verdicts() -> None
     assert cloud.commits()[:4] == [(1, 1.5), (0, 2.5), (1, 3.5), (0, 4.5)]
 
 
+def test_sessions_that_write_on_share_every_pass_once_they_have_met() -> None:
+    cloud = Cloud(TargetProfile(step_s=1.0), num_edges=2, max_batch_sessions=2)
+    cloud.open(0, assist=Assist.ALWAYS)
+    cloud.open(1, at_s=0.5, assist=Assist.ALWAYS)
+    cloud.clock.run()
+    alone, together = cloud.commits()[:2], cloud.commits()[2:8]
+    assert alone == [(0, 1.0), (0, 2.0)], "the prompt of the other is taken in between"
+    assert together == [(1, 3.0), (0, 3.0), (1, 4.0), (0, 4.0), (1, 5.0), (0, 5.0)]
+
+
 def test_session_that_is_over_before_its_prompt_is_taken_in_leaves_the_target_to_others() -> None:
     cloud = Cloud(TargetProfile(step_s=1.0, prefill_s_per_token=1.0, prefill_chunk_tokens=1), num_edges=2)
     for number in range(2):

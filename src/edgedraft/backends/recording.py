@@ -54,7 +54,7 @@ def read_prompts(path: Path, kind: str | None = None) -> list[TracePrompt]:
     Raises `InvalidRequestError` naming file and line.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # JSON may hold other line separators as they are
     except UnicodeDecodeError as error:
         raise _bad_prompts(f"{path.name} is not UTF-8 text") from error
     except OSError as error:
@@ -69,7 +69,7 @@ def read_prompts(path: Path, kind: str | None = None) -> list[TracePrompt]:
             raise _bad_prompts(f"{path.name}, line {number}: {error}") from error
         if not found.prompt:
             raise _bad_prompts(f"{path.name}, line {number}: prompt is empty")
-        name = found.id or f"{path.stem}-{number}"
+        name = (found.id.strip() or f"{path.stem}-{number}").strip()
         if name in prompts:
             raise _bad_prompts(f"{path.name}, line {number}: the id '{name}' is taken")
         prompts[name] = TracePrompt(prompt=found.prompt, id=name, kind=found.kind or kind or DEFAULT_KIND)
@@ -97,27 +97,35 @@ def record(
 ) -> Iterator[RecordedText]:
     """One text for each prompt, as it is done: at most `max_tokens` tokens and, where it ends, the end of sequence.
 
-    `tokenizer`: of both models. Without `chat_template` a prompt goes in as it is. Raises `InvalidRequestError` for
-    `max_tokens` below 1, `ContextLengthError` for a prompt that leaves no room, `UnsupportedError` for a draft that
-    proposes nothing somewhere, and what the back ends raise.
+    `tokenizer`: of both models. Without `chat_template` a prompt goes in as it is. Raises, before the first text,
+    `InvalidRequestError` for `max_tokens` below 1 and `ContextLengthError` for a prompt that leaves no room; later
+    `UnsupportedError` for a draft that proposes nothing somewhere, and what the back ends raise.
     """
     if max_tokens < 1:
         raise InvalidRequestError(f"max_tokens is {max_tokens}; legal: 1 or more.", field="max_tokens")
+    context_length = min(draft.info.context_length, target.info.context_length)
+    for prompt, prompt_ids in list(_encoded(tokenizer, prompts, chat_template, context_length)):
+        room = context_length - len(prompt_ids)
+        positions = list(_positions(draft, target, tokenizer, prompt_ids, min(max_tokens, room)))
+        yield _text(prompt, len(prompt_ids), positions)
+
+
+def _encoded(
+    tokenizer: Tokenizer, prompts: Iterable[TracePrompt], chat_template: str, context_length: int
+) -> Iterator[tuple[TracePrompt, list[int]]]:
     for prompt in prompts:
         message = {"role": "user", "content": prompt.prompt}
         if chat_template:
             prompt_ids = encode_chat(tokenizer, chat_template, [message])
         else:
             prompt_ids = encode_prompt(tokenizer, prompt.prompt)
-        room = min(draft.info.context_length, target.info.context_length) - len(prompt_ids)
-        if room < 1:
+        if len(prompt_ids) >= context_length:
             raise ContextLengthError(
                 f"prompt {prompt.id} has {len(prompt_ids)} tokens and leaves no room in a model's context.",
                 field="prompts",
                 remedy="Shorten it, or open the models with a longer context.",
             )
-        positions = list(_positions(draft, target, tokenizer, prompt_ids, min(max_tokens, room)))
-        yield _text(prompt, len(prompt_ids), positions)
+        yield prompt, prompt_ids
 
 
 def _positions(

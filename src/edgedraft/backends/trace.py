@@ -7,6 +7,7 @@ without holds texts alone. Gzip is told by its first bytes, not by the file's na
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import math
@@ -16,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -24,6 +25,7 @@ from edgedraft.errors import InvalidRequestError, ModelFileError
 
 VERSION = 1
 MAX_ID = 2**31 - 1
+MAX_PROMPT_TOKENS = 2**20
 PACKAGED = "bench/data/traces"
 """Where the traces that come with edgedraft lie inside the package."""
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -71,8 +73,10 @@ class RecordedText:
     def __post_init__(self) -> None:
         if not self.id or not self.kind:
             raise _refuse("id" if not self.id else "kind", "empty", "a name")
-        if not 1 <= self.num_prompt_tokens <= MAX_ID:
-            raise _refuse("num_prompt_tokens", self.num_prompt_tokens, "1 or more")
+        if self.id != self.id.strip():
+            raise _refuse("id", repr(self.id), "a name without space around it")
+        if not 1 <= self.num_prompt_tokens <= MAX_PROMPT_TOKENS:
+            raise _refuse("num_prompt_tokens", self.num_prompt_tokens, f"1 to {MAX_PROMPT_TOKENS}")
         self._check_lengths()
         _check_ids("target_ids", self.target_ids)
         _check_ids("draft_ids", self.draft_ids)
@@ -134,6 +138,8 @@ class TraceHeader:
             if not 0 <= getattr(self, name) <= MAX_ID:
                 raise _refuse(name, getattr(self, name), "0 (not known) or more")
         _check_ids("eos_ids", self.eos_ids)
+        if self.vocab_size and max(self.eos_ids, default=0) >= self.vocab_size:
+            raise _refuse("eos_ids", max(self.eos_ids), f"below vocab_size, which is {self.vocab_size}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,8 +202,7 @@ def packaged_traces() -> dict[str, Path]:
 
 def find_trace(name: str) -> Path:
     """The file of that path, or else the one that comes with edgedraft under that name."""
-    path = Path(name)
-    return path if path.exists() else packaged_traces().get(name, path)
+    return Path(name) if os.path.exists(name) else packaged_traces().get(name, Path(name))
 
 
 def read_traces(path: str | Path, kinds: Collection[str] | None = None) -> list[RecordedText]:
@@ -250,13 +255,30 @@ def write_traces(path: str | Path, header: TraceHeader, texts: Sequence[Recorded
     data = b"".join(msgspec.json.encode(line) + b"\n" for line in (head, *texts))
     if path.suffix == ".gz":
         data = gzip.compress(data, mtime=0)
+    with _whole(path) as file:
+        file.write(data)
+
+
+def check_writable(path: str | Path) -> None:
+    """Raise now what `write_traces` would raise later; leaves no file, and one that is there as it was."""
+    with contextlib.suppress(_LeftOut), _whole(Path(path)):
+        raise _LeftOut
+
+
+class _LeftOut(Exception):
+    """Ends the writing of a file that is not to appear."""
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write to, which takes the place of `path` at the end of the block if that ends well."""
     if not path.name:
         raise InvalidRequestError(f"out is '{path}', which names no file.", field="out")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         try:
             with partial.open("wb") as file:
-                file.write(data)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(partial, path)
@@ -288,7 +310,9 @@ def _parse_header(found: dict[str, Any]) -> tuple[TraceHeader, int]:
     version = found.pop("edgedraft_trace")
     if version != VERSION:
         raise InvalidRequestError(f"edgedraft_trace is {version}; this edgedraft reads version {VERSION}.")
-    num_texts = msgspec.convert(found.pop("num_texts", None), int)
+    num_texts = found.pop("num_texts", None)
+    if type(num_texts) is not int or num_texts < 0:
+        raise _refuse("num_texts", repr(num_texts), "a whole number, 0 or more")
     _check_fields(found, [field.name for field in fields(TraceHeader)])
     return msgspec.convert(found, TraceHeader), num_texts
 
@@ -296,13 +320,23 @@ def _parse_header(found: dict[str, Any]) -> tuple[TraceHeader, int]:
 def _parse_text(found: dict[str, Any], header: TraceHeader | None) -> RecordedText:
     _check_fields(found, _FIELDS)
     text = msgspec.convert(found, RecordedText)
-    if header is not None and header.vocab_size:
-        highest = max(*text.target_ids, *text.draft_ids, *(max(ids, default=0) for ids in text.draft_top5_ids))
-        if highest >= header.vocab_size:
-            raise InvalidRequestError(
-                f"text {text.id} has id {highest}, but the header's vocab_size is {header.vocab_size}."
-            )
+    if header is not None:
+        _check_header(text, header)
     return text
+
+
+def _check_header(text: RecordedText, header: TraceHeader) -> None:
+    highest = max(*text.target_ids, *text.draft_ids, *(max(ids, default=0) for ids in text.draft_top5_ids))
+    if header.vocab_size and highest >= header.vocab_size:
+        raise InvalidRequestError(
+            f"text {text.id} has id {highest}, but the header's vocab_size is {header.vocab_size}."
+        )
+    if header.max_tokens and text.num_tokens > header.max_tokens:
+        raise InvalidRequestError(
+            f"text {text.id} has {text.num_tokens} tokens, but the header's max_tokens is {header.max_tokens}."
+        )
+    if not set(header.eos_ids).isdisjoint(text.target_ids[:-1]):
+        raise InvalidRequestError(f"text {text.id} goes on behind one of the header's eos_ids.")
 
 
 def _check_fields(found: dict[str, Any], known: Collection[str]) -> None:

@@ -272,7 +272,11 @@ def load_model(source: ModelSource, *, threads: int | None = None, cpu_only: boo
             remedy="Use device=cpu, or install a build of PyTorch for this machine's accelerator.",
         )
     dtype = source.dtype or ("fp32" if device == "cpu" else "bf16")
-    arguments = {"dtype": {"fp32": torch.float32, "bf16": torch.bfloat16}[dtype], "local_files_only": True}
+    arguments = {
+        "dtype": {"fp32": torch.float32, "bf16": torch.bfloat16}[dtype],
+        "local_files_only": True,
+        "trust_remote_code": False,  # left open, the library asks on the terminal whether to run a folder's own code
+    }
     if source.is_gguf:
         arguments |= _gguf_arguments(source, transformers)
     else:
@@ -290,7 +294,17 @@ def load_model(source: ModelSource, *, threads: int | None = None, cpu_only: boo
             f"{source.path} lacks {len(absent)} weights that its architecture needs, first {absent[0]}.",
             remedy="Fetch the model again, whole.",
         )
-    return LoadedModel(source, model.to(device).eval(), dtype, device, threads)
+    return LoadedModel(source, _placed(model, device), dtype, device, threads)
+
+
+def _placed(model: Any, device: str) -> Any:
+    try:
+        return model.to(device).eval()
+    except Exception as error:  # no such device, or no room on it: each accelerator has classes of its own
+        raise BackendError(
+            f"device {device} cannot take the model: {_first_line(error)}.",
+            remedy="Use another device, dtype=bf16 or a smaller model.",
+        ) from error
 
 
 def _gguf_arguments(source: ModelSource, transformers: Any) -> dict[str, Any]:
@@ -321,6 +335,10 @@ def _trained_length(config: Any) -> int:
         if rope.get("rope_type") in _LENGTH_DEPENDENT_ROPES:
             before = rope.get("original_max_position_embeddings")
             length = min(length, before or getattr(config, "original_max_position_embeddings", None) or length)
+    if length < 1:
+        raise ModelFileError(
+            f"config.json has a context of {length} tokens; legal: 1 or more.", remedy="Fetch the file again."
+        )
     return int(length)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from edgedraft.errors import InvalidRequestError, ModelFileError
 
 DTYPES = ("fp32", "bf16")
 FORMS = "transformers:FOLDER, transformers:FILE.gguf, transformers:hub:ORG/NAME/FILE.gguf or transformers:demo:target"
+FORMS_OF_SETTINGS = "dtype=fp32, dtype=bf16, device=cpu, device=cuda, device=cuda:N"
 REMEDY_FOLDER = "Give a folder as `save_pretrained` writes it: config.json, tokenizer.json and *.safetensors."
 _SETTING = re.compile(r"(?P<key>\w+)=(?P<value>[^=]*)")
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
@@ -51,7 +53,9 @@ def parse_source(rest: str) -> ModelSource:
                 f"model 'transformers' has no setting '{match['key']}', or has it twice; there are: dtype, device.",
                 field="model",
             )
-        settings[match["key"]] = match["value"]
+        if not match["value"].strip():
+            raise InvalidRequestError(f"setting {match['key']} is empty; legal: {FORMS_OF_SETTINGS}.", field="model")
+        settings[match["key"]] = match["value"].strip()
         parts.pop()
     path = ",".join(parts).strip()
     if not path:
@@ -81,8 +85,8 @@ def check_files(source: ModelSource) -> None:
 
 
 def _check_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        what = "is neither a folder nor a GGUF file" if folder.exists() else "does not exist"
+    if not os.path.isdir(folder):
+        what = "is neither a folder nor a GGUF file" if os.path.exists(folder) else "does not exist"
         raise ModelFileError(f"{folder} {what}.", remedy=f"Legal: {FORMS}.")
     for name in ("config.json", "tokenizer.json"):
         if not (folder / name).is_file():
@@ -111,13 +115,21 @@ def read_chat_template(source: ModelSource) -> str:
         return header.chat_template
     _check_folder(source.path)
     file = source.path / "chat_template.jinja"
-    if file.is_file():
-        return file.read_text(encoding="utf-8")
+    try:
+        if file.is_file():
+            return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelFileError(f"{file} cannot be read: {error}.", remedy="Fetch the file again.") from error
     template = read_json(source.path, "tokenizer_config.json").get("chat_template") or ""
     if isinstance(template, list):  # several by name, as some models have for tools
-        named = {entry.get("name"): entry.get("template") for entry in template}
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
         template = named.get("default") or ""
-    return str(template)
+    if not isinstance(template, str):
+        raise ModelFileError(
+            f"{source.path / 'tokenizer_config.json'} has a chat_template that is no text.",
+            remedy="Fetch the file again.",
+        )
+    return template
 
 
 def read_tokenizer_files(folder: Path) -> tuple[dict[str, Any], dict[str, Any], list[int]]:
@@ -127,5 +139,5 @@ def read_tokenizer_files(folder: Path) -> tuple[dict[str, Any], dict[str, Any], 
     for name in ("generation_config.json", "config.json"):
         value = read_json(folder, name).get("eos_token_id")
         values = value if isinstance(value, list) else [value]
-        end_ids += [token_id for token_id in values if isinstance(token_id, int)]
+        end_ids += [token_id for token_id in values if type(token_id) is int and token_id >= 0]
     return read_json(folder, "tokenizer.json"), read_json(folder, "tokenizer_config.json"), end_ids

@@ -17,6 +17,8 @@ from edgedraft.errors import InvalidRequestError, ModelFileError, UnsupportedErr
 # The attribute bits of llama.cpp, and what carries no text.
 UNKNOWN, UNUSED, NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 2, 4, 8, 16, 32
 SILENT = frozenset({UNKNOWN, CONTROL})
+MAX_IDS = 2**22
+"""Sixteen times the largest vocabulary there is; a damaged file may hold any id."""
 
 # Names that mark a control token even where the file does not call it special; who writes GGUF files reads them so.
 _CONTROL_NAME = re.compile(r"<\|.*\|>|<\N{FULLWIDTH VERTICAL LINE}.*\N{FULLWIDTH VERTICAL LINE}>|<pad>|<mask>")
@@ -51,13 +53,18 @@ class TransformersTokenizer:
     def __init__(self, folder: Path) -> None:
         definition, settings, end_ids = read_tokenizer_files(folder)
         added: dict[str, bool] = {}
-        for entry in definition.get("added_tokens", []):
-            entry["special"] = entry["special"] or bool(_CONTROL_NAME.fullmatch(entry["content"]))
-            added[entry["content"]] = entry["special"]
+        try:
+            for entry in definition.get("added_tokens", []):
+                entry["special"] = entry["special"] or bool(_CONTROL_NAME.fullmatch(entry["content"]))
+                added[entry["content"]] = entry["special"]
+        except (KeyError, TypeError) as error:
+            raise _damaged(folder, "added_tokens are not as they should be") from error
         text = json.dumps(definition)
         self._parsing, self._plain = _engine(folder, text), _engine(folder, text)
         self._plain.encode_special_tokens = True  # their texts are encoded like any other
         ids = self._parsing.get_vocab(with_added_tokens=True)
+        if not 0 <= max(ids.values(), default=-1) < MAX_IDS:
+            raise _damaged(folder, f"its highest id is {max(ids.values(), default=-1)}; legal: 0 to {MAX_IDS - 1}")
         texts = [self._parsing.id_to_token(token_id) for token_id in range(max(ids.values()) + 1)]
         self._entries = _entries(definition, texts, added)
         self.num_ids = len(self._entries)
@@ -93,14 +100,16 @@ def _text(token: Any) -> str:
     return str(token.get("content", "")) if isinstance(token, dict) else str(token or "")
 
 
+def _damaged(folder: Path, reason: str) -> ModelFileError:
+    return ModelFileError(f"{folder / 'tokenizer.json'} cannot be read: {reason}.", remedy="Fetch the file again.")
+
+
 def _engine(folder: Path, definition: str) -> Any:
     library = load_library()
     try:
         engine = library.Tokenizer.from_str(definition)
     except Exception as error:  # the library has no error class of its own
-        raise ModelFileError(
-            f"{folder / 'tokenizer.json'} cannot be read: {error}.", remedy="Fetch the file again."
-        ) from error
+        raise _damaged(folder, str(error)) from error
     engine.no_padding()
     engine.no_truncation()
     return engine

@@ -21,8 +21,14 @@ from edgedraft.testing.link import running_link
 HEALTH_TIMEOUT_S = 10.0
 
 
-def check_live(scenario: Scenario) -> None:
-    """Raises `UnsupportedError` naming the field where the cell cannot run in real time."""
+def check_live(scenario: Scenario, trace: str) -> None:
+    """Raises `UnsupportedError` naming the field where the cell cannot run in real time over these recorded texts."""
+    if "," in trace:
+        raise UnsupportedError(
+            f"traces is {trace}, and a replayed model's file may have no comma in its name.",
+            field="traces",
+            remedy="Rename it, or run without --live.",
+        )
     refused = [
         (
             "regime",

@@ -10,10 +10,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from edgedraft.backends.trace import RecordedText
+import msgspec
+
+from edgedraft.backends.trace import RecordedText, read_traces
 from edgedraft.bench.aggregate import CellResults, cells_of
 from edgedraft.bench.figures import Picture, all_pictures
 from edgedraft.bench.results import Row, Timeline, read_manifest, read_rows, read_timelines
+from edgedraft.bench.runner import sha256_of, trace_path
 from edgedraft.bench.scenario import BUILT_IN
 from edgedraft.bench.simulated import POWER
 from edgedraft.bench.tables import Entry, Table, all_tables
@@ -43,10 +46,29 @@ def read_run(directory: Path) -> BenchRun:
     rows = read_rows(directory)
     searches = directory / SEARCHES_FILE
     try:
-        found = json.loads(searches.read_text(encoding="utf-8")) if searches.exists() else []
-    except ValueError as error:
-        raise InvalidRequestError(f"{searches} is no JSON: {error}.", field="directory") from error
+        found = msgspec.json.decode(searches.read_bytes(), type=list[dict[str, Entry]]) if searches.exists() else []
+    except (OSError, ValueError) as error:
+        raise InvalidRequestError(
+            f"{searches} cannot be read: {error}.", field="directory", remedy="Make it again: edgedraft bench searches."
+        ) from error
     return BenchRun(manifest=read_manifest(directory), rows=rows, timelines=read_timelines(directory), searches=found)
+
+
+def recorded_texts(run: BenchRun, traces: Path | None = None) -> list[RecordedText]:
+    """The texts that the run replayed: in that file, or among those that come with edgedraft; else none.
+
+    Raises `InvalidRequestError` where `traces` holds others.
+    """
+    with trace_path(traces) as path:
+        if sha256_of(path) == run.manifest.get("trace_sha256"):
+            return read_traces(path)
+    if traces is None:
+        return []
+    raise InvalidRequestError(
+        f"traces is {traces}, which is not the file that the run replayed.",
+        field="traces",
+        remedy="Give the one that `bench run` was given.",
+    )
 
 
 def tables_of(run: BenchRun) -> list[Table]:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import math
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from edgedraft.errors import InvalidRequestError
 
-ROWS_FILE, ALL_ROWS_FILE, MANIFEST_FILE, TIMELINES_FILE = (
+ROWS_FILE, ALL_ROWS_FILE, MANIFEST_FILE, TIMELINES_FILE, LOCK_FILE = (
     "results.jsonl",
     "results.json",
     "manifest.json",
     "timelines.jsonl",
+    ".lock",
 )
 FORMAT_VERSION = 1
 
@@ -75,6 +79,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     controls: dict[str, Any]
     texts: list[TextFigure]
 
+    def __post_init__(self) -> None:
+        """Raises `ValueError` where the report's sums would have nothing to divide by."""
+        if not self.scenario or not self.texts or min(self.num_tokens, *(text.num_tokens for text in self.texts)) < 1:
+            raise ValueError("a row has a scenario, texts, and tokens in each of them")
+        if not all(0 < ms < math.inf for ms in (self.tpt_ms, *(text.total_ms for text in self.texts))):
+            raise ValueError("times are above 0 and finite")
+
     @property
     def key(self) -> Key:
         """What tells one row from another."""
@@ -99,6 +110,10 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     text_id: str
     spans: list[Span]
 
+    @property
+    def key(self) -> tuple[str, str, bool]:
+        return self.scenario, self.strategy, self.tuned
+
 
 # -- the manifest ----------------------------------------------------------------------------------------------------
 
@@ -121,46 +136,97 @@ class RunDirectory:
     """The directory of one bench run. Rows are appended as they come, so that a cut run leaves those it finished.
 
     `resume`: go on with a run that was cut; without it the directory must hold none. Raises `InvalidRequestError`
-    where it does, or where its manifest differs from ours (the field is named).
+    where it does, where its manifest differs from ours (the field is named), and whenever it cannot be written.
     """
 
     def __init__(self, path: Path, manifest: Mapping[str, Any], *, resume: bool) -> None:
         self._path = path
-        existing = path / MANIFEST_FILE
-        if existing.exists() and not resume:
-            raise InvalidRequestError(
-                f"{path} already holds a bench run.",
-                field="out",
-                remedy="Use --resume to go on with it, or another --out.",
-            )
-        if existing.exists():
-            _check_same(path, _read_object(existing), manifest)
-        try:
+        if os.path.lexists(path / MANIFEST_FILE):
+            if not resume:
+                raise InvalidRequestError(
+                    f"{path} already holds a bench run.",
+                    field="out",
+                    remedy="Use --resume to go on with it, or another --out.",
+                )
+            _check_same(path, read_manifest(path), manifest)
+        else:
+            _check_no_rows(path)
+        self.rows: dict[Key, Row] = {row.key: row for row in _read_lines(path / ROWS_FILE, Row)}
+        timelines = read_timelines(path)
+        with _writing(path):
             path.mkdir(parents=True, exist_ok=True)
-            _write(existing, json.dumps(manifest, indent=2) + "\n")
-        except OSError as error:
-            raise InvalidRequestError(f"out is {path}, which cannot be written: {error}.", field="out") from error
-        self.rows: dict[Key, Row] = {row.key: row for row in _rows_in(path / ROWS_FILE)}
-        if resume:  # drops a line that was cut in the middle
-            _write(path / ROWS_FILE, "".join(_line(row) for row in self.rows.values()))
+            _write(path / MANIFEST_FILE, json.dumps(manifest, indent=2) + "\n")
+            # Whole lines alone: what comes now must not be glued to one that was cut in the middle.
+            _write(path / ROWS_FILE, "".join(map(_line, self.rows.values())))
+            _write(path / TIMELINES_FILE, "".join(map(_line, timelines)))
 
-    def add(self, row: Row) -> None:
-        self.rows[row.key] = row
-        _append(self._path / ROWS_FILE, _line(row))
-
-    def add_timeline(self, timeline: Timeline) -> None:
-        _append(self._path / TIMELINES_FILE, _line(timeline))
+    def add(self, rows: Sequence[Row], timeline: Timeline | None = None) -> None:
+        """Keep what one job found. Rows last, since a job that has them is not done again."""
+        with _writing(self._path):
+            if timeline is not None:
+                _append(self._path / TIMELINES_FILE, _line(timeline))
+            for row in rows:
+                _append(self._path / ROWS_FILE, _line(row))
+        self.rows.update({row.key: row for row in rows})
 
     def finish(self) -> None:
         """Write `results.json`: all rows, those of an earlier part of the run included."""
-        _write(self._path / ALL_ROWS_FILE, _as_list(self.rows.values()))
+        with _writing(self._path):
+            _write(self._path / ALL_ROWS_FILE, _as_list(self.rows.values()))
+
+
+@contextmanager
+def exclusively(path: Path) -> Iterator[None]:
+    """Make the directory, and keep other bench runs out of it. Raises `InvalidRequestError` where one is in it."""
+    with _writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+        lock = (path / LOCK_FILE).open("w")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, however that ends
+        except BlockingIOError as error:
+            raise InvalidRequestError(
+                f"out is {path}, which another bench run writes to.",
+                field="out",
+                remedy="Wait for its end, or give another --out.",
+            ) from error
+        except OSError:  # a file system without locks
+            pass
+        yield
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InvalidRequestError(
+            f"out is {path}, which cannot be written: {error.strerror}.",
+            field="out",
+            remedy="Make room there and go on with --resume, or give another --out.",
+        ) from error
+
+
+def _check_no_rows(path: Path) -> None:
+    """Rows without a manifest could be of anything."""
+    for name in (ROWS_FILE, TIMELINES_FILE, ALL_ROWS_FILE):
+        if (path / name).exists():
+            raise InvalidRequestError(
+                f"{path} holds {name}, but no {MANIFEST_FILE} that says of which run.",
+                field="out",
+                remedy="Give another --out.",
+            )
 
 
 def _check_same(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     differing = [field for field in {**before, **now} if before.get(field) != now.get(field)]
     if differing:
         field = differing[0]
-        shown = "" if field == "cells" else f": {before.get(field)!r} there, {now.get(field)!r} now"
+        shown = f": {before.get(field)!r} there, {now.get(field)!r} now"
+        if field == "cells":
+            there, here = dict(before.get(field) or {}), dict(now.get(field) or {})
+            cells = sorted(name for name in {**there, **here} if there.get(name) != here.get(name))
+            shown = f", first cell {cells[0]}"
         raise InvalidRequestError(
             f"{path} holds a run with another '{field}'{shown}.",
             field=field,
@@ -173,11 +239,11 @@ def _check_same(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -
 
 def read_rows(path: Path) -> list[Row]:
     """The rows of a run directory, of one that was cut too. Raises `InvalidRequestError` where there are none."""
-    if not (path / MANIFEST_FILE).exists():
+    if not os.path.lexists(path / MANIFEST_FILE):  # False for a name that no file can have
         raise InvalidRequestError(
             f"{path} holds no bench run.", field="directory", remedy="Make one: edgedraft bench run quick --out DIR."
         )
-    rows = {row.key: row for row in _rows_in(path / ROWS_FILE)}
+    rows = {row.key: row for row in _read_lines(path / ROWS_FILE, Row)}
     if not rows:
         raise InvalidRequestError(
             f"{path} holds a bench run without a finished row.", field="directory", remedy="Go on with it: --resume."
@@ -190,26 +256,34 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def read_timelines(path: Path) -> list[Timeline]:
-    """What was recorded of single texts; nothing where the file is missing."""
-    return [msgspec.json.decode(line, type=Timeline) for line in _whole_lines(path / TIMELINES_FILE)]
+    """What was recorded of single texts, one for each run; nothing where the file is missing."""
+    found: dict[tuple[str, str, bool], Timeline] = {}
+    for timeline in _read_lines(path / TIMELINES_FILE, Timeline):
+        found.setdefault(timeline.key, timeline)
+    return list(found.values())
 
 
-def _rows_in(path: Path) -> list[Row]:
-    rows = []
-    for number, line in enumerate(_whole_lines(path), 1):
+Line = TypeVar("Line", bound=msgspec.Struct)
+
+
+def _read_lines(path: Path, kind: type[Line]) -> list[Line]:
+    """Whole lines: the last one of a run that was cut may have no end, and is not counted."""
+    try:
+        data = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        raise InvalidRequestError(f"{path} cannot be read: {error.strerror}.", field="directory") from error
+    found = []
+    for number, line in enumerate(data.split(b"\n")[:-1], 1):
         try:
-            rows.append(msgspec.json.decode(line, type=Row))
-        except msgspec.DecodeError as error:
+            if line:
+                found.append(msgspec.json.decode(line, type=kind))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidRequestError(
-                f"{path}, line {number} is no row: {error}.", field="directory", remedy="Delete the line, then resume."
+                f"{path}, line {number} is no {kind.__name__.lower()}: {error}.",
+                field="directory",
+                remedy="Delete the line, then resume.",
             ) from error
-    return rows
-
-
-def _whole_lines(path: Path) -> list[bytes]:
-    """Lines that end: the last one of a run that was cut may not, and is not counted."""
-    data = path.read_bytes() if path.exists() else b""
-    return [line for line in data.split(b"\n")[:-1] if line]
+    return found
 
 
 def _read_object(path: Path) -> dict[str, Any]:

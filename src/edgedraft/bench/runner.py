@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import concurrent.futures
+import concurrent.futures.process
 import contextlib
 import functools
 import hashlib
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -19,10 +22,10 @@ from edgedraft.backends.trace import RecordedText, read_traces
 from edgedraft.bench.baselines import Entry, Numbers, entry_named, tuned
 from edgedraft.bench.live import check_live, run_live
 from edgedraft.bench.measured import CellRun, RowName, row_of
-from edgedraft.bench.results import Key, Row, RunDirectory, Timeline, manifest
+from edgedraft.bench.results import Key, Row, RunDirectory, Timeline, exclusively, manifest
 from edgedraft.bench.scenario import BUILT_IN, Scenario, Settings
-from edgedraft.bench.simulated import simulate_cell
-from edgedraft.errors import InvalidRequestError
+from edgedraft.bench.simulated import check_shares, simulate_cell
+from edgedraft.errors import EdgedraftError, InvalidRequestError
 
 TRACE_NAME = "qwen25-coder-0.5b-to-1.5b.jsonl.gz"
 TIMELINE_SPANS = 160
@@ -73,20 +76,24 @@ def run_cells(cells: Sequence[Scenario], options: RunOptions, *, on_result: OnRe
         jobs = [job for cell in cells for job in _jobs_of(cell, str(trace), live=options.live)]
         labels = sorted({job.label for job in jobs})
         digests = {cell.name: cell.digest for cell in cells}
-        described = manifest(cells=digests, strategies=labels, trace_sha256=_sha256(trace), live=options.live)
-        directory = RunDirectory(options.out, described, resume=options.resume)
-        total, done = sum(1 for _ in _left(jobs, directory.rows)), 0
-        for live in (False, True):
-            left = list(_left([job for job in jobs if job.live is live], directory.rows))
-            for result in _results(left, 1 if live else options.num_processes):
-                for row in result.rows:
-                    directory.add(row)
-                if result.timeline is not None:
-                    directory.add_timeline(result.timeline)
-                done += 1
-                on_result(done, total, result)
-        directory.finish()
+        described = manifest(cells=digests, strategies=labels, trace_sha256=sha256_of(trace), live=options.live)
+        for cell in cells:
+            check_shares(cell, _texts_of(cell, str(trace)))
+        with exclusively(options.out):
+            directory = RunDirectory(options.out, described, resume=options.resume)
+            _run_left(jobs, directory, options.num_processes, on_result)
+            directory.finish()
     return [directory.rows[key] for key in sorted(directory.rows)]
+
+
+def _run_left(jobs: Sequence[Job], directory: RunDirectory, num_processes: int, on_result: OnResult) -> None:
+    total, done = sum(1 for _ in _left(jobs, directory.rows)), 0
+    for live in (False, True):
+        left = list(_left([job for job in jobs if job.live is live], directory.rows))
+        for result in _results(left, 1 if live else num_processes):
+            directory.add(result.rows, result.timeline)
+            done += 1
+            on_result(done, total, result)
 
 
 def _with_strategies(cell: Scenario, labels: Sequence[str]) -> Scenario:
@@ -107,7 +114,7 @@ def trace_path(given: Path | None) -> Iterator[Path]:
         yield path
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
@@ -121,7 +128,7 @@ def _sha256(path: Path) -> str:
 
 def _jobs_of(cell: Scenario, trace: str, *, live: bool) -> Iterator[Job]:
     if live:
-        check_live(cell)
+        check_live(cell, trace)
     for label in cell.strategies:
         entry = entry_named(label)
         for settings in cell.settings if entry.knobs else (None,):
@@ -168,10 +175,15 @@ def _results(jobs: Sequence[Job], num_processes: int) -> Iterator[JobResult]:
         yield from map(run_job, jobs)
         return
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(num_processes, context, initializer=_ignore_interrupt) as pool:
+    with concurrent.futures.ProcessPoolExecutor(num_processes, context, initializer=_follow_parent) as pool:
         try:
             for future in concurrent.futures.as_completed([pool.submit(run_job, job) for job in jobs]):
                 yield future.result()
+        except concurrent.futures.process.BrokenProcessPool as error:
+            raise EdgedraftError(
+                "a process of the run was ended from outside, maybe for want of memory.",
+                remedy="Go on with --resume and fewer --jobs; finished rows are kept.",
+            ) from error
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():  # a cell in the middle of its tuning is not waited for
@@ -179,15 +191,23 @@ def _results(jobs: Sequence[Job], num_processes: int) -> Iterator[JobResult]:
             raise
 
 
-def _ignore_interrupt() -> None:
-    """Ctrl-C reaches every process of the terminal; the parent alone acts on it."""
+def _follow_parent() -> None:
+    """Ctrl-C reaches every process of the terminal; the parent alone acts on it. Where that is killed, we end too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)  # there is nobody left to hand a result to
 
 
 def run_job(job: Job) -> JobResult:
     """One job, from the recorded texts to its rows; tunes first where it has no numbers."""
     scenario, entry = job.scenario, entry_named(job.label)
-    texts = _texts(job.trace, scenario.dataset)[: scenario.max_texts]
+    texts = _texts_of(scenario, job.trace)
 
     def run(numbers: Numbers, seed: int, *, spans: bool = False) -> CellRun:
         return simulate_cell(scenario, entry, numbers, texts, seed=seed, keep_spans=spans)
@@ -214,6 +234,10 @@ def _timeline(job: Job, run: CellRun) -> Timeline:
         text_id=first.text_id,
         spans=list(first.spans[:TIMELINE_SPANS]),
     )
+
+
+def _texts_of(cell: Scenario, trace: str) -> list[RecordedText]:
+    return _texts(trace, cell.dataset)[: cell.max_texts]
 
 
 @functools.cache

@@ -21,6 +21,11 @@ from edgedraft.errors import InvalidRequestError
 
 BUILT_IN = "edgedraft.bench.data"
 MAX_CELLS = 5_000
+MAX_MS = 600_000.0
+"""Ten minutes for a single step, message or way; what a replayed model may be told too."""
+MIN_MBIT_PER_S = 1e-3
+MIN_CHANGE_S = 0.01
+MAX_TOKENS, MAX_TEXTS, MAX_EDGES, MAX_SEEDS, MAX_BATCH_SESSIONS = 1_000_000, 1_000_000, 64, 1_000, 256
 _BITS_PER_MBIT = 1e6
 _NO_PAPER_NUMBERS = "chat"
 
@@ -65,7 +70,11 @@ def _require(field: str, value: object, legal: bool, rule: str) -> None:
 
 
 def _require_time(field: str, value: float) -> None:
-    _require(field, value, 0 <= value < math.inf, "0 or more milliseconds")
+    _require(field, value, 0 <= value <= MAX_MS, f"0 to {MAX_MS:.0f} milliseconds")
+
+
+def _require_count(field: str, value: int, most: int) -> None:
+    _require(field, value, 1 <= value <= most, f"1 to {most}")
 
 
 def _refuse_both(first: str, second: str, remedy: str) -> None:
@@ -107,7 +116,9 @@ class Cloud(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def __post_init__(self) -> None:
         for field in ("step_ms", "per_draft_ms", "per_session_ms"):
             _require_time(f"cloud.{field}", getattr(self, field))
-        _require("cloud.max_batch_sessions", self.max_batch_sessions, self.max_batch_sessions >= 1, "1 or more")
+        # A pass that takes no time leaves nothing to compare.
+        _require("cloud.step_ms", self.step_ms, self.step_ms > 0, f"above 0, at most {MAX_MS:.0f} milliseconds")
+        _require_count("cloud.max_batch_sessions", self.max_batch_sessions, MAX_BATCH_SESSIONS)
 
 
 Range = tuple[float, float]
@@ -144,17 +155,20 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             )
         if self.change_every_s is not None:
             every_s = self.change_every_s
-            _require("link.change_every_s", every_s, 0 < every_s < math.inf, "above 0 seconds")
+            legal = MIN_CHANGE_S <= every_s < math.inf
+            _require("link.change_every_s", every_s, legal, f"{MIN_CHANGE_S} seconds or more")
 
     def _check_rate(self, way: str) -> None:
         rate, rates = getattr(self, f"{way}_mbit_per_s"), getattr(self, f"{way}_range_mbit_per_s")
         if rate is not None and rates is not None:
             _refuse_both(f"link.{way}_mbit_per_s", f"link.{way}_range_mbit_per_s", "Give a fixed rate or a range.")
         if rate is not None:
-            _require(f"link.{way}_mbit_per_s", rate, rate > 0, "above 0")
+            _require(f"link.{way}_mbit_per_s", rate, rate >= MIN_MBIT_PER_S, f"{MIN_MBIT_PER_S} or more")
         if rates is not None:
             low, high = rates
-            _require(f"link.{way}_range_mbit_per_s", rates, 0 < low <= high < math.inf, "[lowest, highest], above 0")
+            legal = MIN_MBIT_PER_S <= low <= high < math.inf
+            rule = f"[lowest, highest], {MIN_MBIT_PER_S} or more"
+            _require(f"link.{way}_range_mbit_per_s", list(rates), legal, rule)
 
     @property
     def varies(self) -> bool:
@@ -199,15 +213,17 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     settings: tuple[Settings, ...] = (Settings.TUNED,)
 
     def __post_init__(self) -> None:
-        _require("edges", self.edges, 1 <= self.edges <= 64, "1 to 64")
-        _require("max_tokens", self.max_tokens, self.max_tokens >= 1, "1 or more")
-        _require("max_texts", self.max_texts, self.max_texts is None or self.max_texts >= 1, "1 or more")
-        _require("seeds", self.seeds, 1 <= self.seeds <= 1_000, "1 to 1000")
+        _require("name", "empty", bool(self.name.strip("/ ")), "a name")
+        _require_count("edges", self.edges, MAX_EDGES)
+        _require_count("max_tokens", self.max_tokens, MAX_TOKENS)
+        if self.max_texts is not None:
+            _require_count("max_texts", self.max_texts, MAX_TEXTS)
+        _require_count("seeds", self.seeds, MAX_SEEDS)
         _require("strategies", "empty", bool(self.strategies), "at least one name")
         _require("settings", "empty", bool(self.settings), "'paper', 'tuned' or both")
         for field in ("strategies", "settings"):
             values = getattr(self, field)
-            _require(field, list(values), len(set(values)) == len(values), "each name once")
+            _require(field, ", ".join(values), len(set(values)) == len(values), "each name once")
         if Settings.PAPER in self.settings and self.dataset == _NO_PAPER_NUMBERS:
             raise InvalidRequestError(
                 "settings has 'paper', but the paper has no numbers for dataset 'chat'.",
@@ -276,7 +292,7 @@ def parse_cells(text: str, source: str) -> list[Scenario]:
     """
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InvalidRequestError(f"{source}: no TOML: {error}.", field="scenario") from error
     try:
         axes = list(_axes(table.pop("grid", {}), ()))
@@ -310,8 +326,12 @@ def _check_known(table: Mapping[str, Any], axes: Sequence[tuple[Path_, list[Any]
     for path in given + [path for path, _ in axes]:
         _check_path(path)
     for path, _ in axes:
-        if path in given:
-            _refuse_both(f"grid.{'.'.join(path)}", ".".join(path), "Give the value, or the list of values.")
+        if path == ("name",):
+            raise InvalidRequestError("grid.name: a cell's name is the scenario's.", field="grid.name")
+        for other in given:
+            overlap = other == path[: len(other)] or path == other[: len(path)]
+            if overlap and table.get(other[0]) != {}:
+                _refuse_both(f"grid.{'.'.join(path)}", ".".join(other), "Give the value, or the list of values.")
 
 
 def _paths(table: Mapping[str, Any], path: Path_) -> Iterator[Path_]:
@@ -339,7 +359,9 @@ def _check_path(path: Path_) -> None:
 
 def _cell(table: Mapping[str, Any], paths: Sequence[Path_], values: Sequence[Any]) -> Scenario:
     filled = copy.deepcopy(dict(table))
-    names = [str(filled.get("name", ""))]
+    name = filled.get("name", "")
+    _require("name", repr(name), isinstance(name, str), "a name")
+    names = [name]
     for path, value in zip(paths, values, strict=True):
         place = filled
         for key in path[:-1]:
@@ -354,11 +376,20 @@ def _cell(table: Mapping[str, Any], paths: Sequence[Path_], values: Sequence[Any
             raise error.__cause__ from None
         reason, _, where = str(error).partition(" - at `$.")
         field = where.rstrip("`") or "scenario"
-        raise InvalidRequestError(f"{field}: {reason}.", field=field) from error
+        raise InvalidRequestError(f"{field}: {reason}.", field=field, remedy=_choices(field)) from error
+
+
+def _choices(field: str) -> str:
+    choices = {"dataset": Dataset, "regime": Regime, "edge.device": Device, "settings": Settings}
+    names = choices.get(field.partition("[")[0])
+    return f"There are: {', '.join(names)}." if names else ""
 
 
 def _shown(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """As a cell's name has it: a number in as few digits as tell it from others."""
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(value)
 
 
 def _field_of(cell: Scenario, field: str) -> object:

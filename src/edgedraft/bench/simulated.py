@@ -70,10 +70,7 @@ def edges_of(
     scenario: Scenario, entry: Entry, numbers: Numbers, texts: Sequence[RecordedText], *, seed: int
 ) -> list[SimulatedEdge]:
     """The cell's edges with their shares of the texts. Raises `InvalidRequestError` where one would have none."""
-    if scenario.edges > len(texts):
-        raise InvalidRequestError(
-            f"edges is {scenario.edges}, but the cell has {len(texts)} texts to share out.", field="edges"
-        )
+    check_shares(scenario, texts)
     strategy = strategy_of(scenario, entry, numbers)
     return [
         SimulatedEdge(
@@ -87,6 +84,16 @@ def edges_of(
         )
         for number in range(scenario.edges)
     ]
+
+
+def check_shares(scenario: Scenario, texts: Sequence[RecordedText]) -> None:
+    """Raises `InvalidRequestError` where an edge would have no text."""
+    if scenario.edges > len(texts):
+        raise InvalidRequestError(
+            f"cell {scenario.name} has edges {scenario.edges}, but {len(texts)} texts to share out.",
+            field="edges",
+            remedy="Use fewer edges, or more texts (max_texts, --traces).",
+        )
 
 
 def strategy_of(scenario: Scenario, entry: Entry, numbers: Numbers) -> Strategy:

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from edgedraft.cli import bench, chat, cloud, demo, doctor, generate, models, traces
+from edgedraft.cli import bench, chat, cloud, demo, doctor, generate, models, traces, tuner
 from edgedraft.cli.options import examples
 from edgedraft.cli.report import (
     EXIT_INTERRUPTED,
@@ -67,6 +67,7 @@ for command in (demo, cloud, generate, chat, doctor):
 app.add_typer(models.app, name="models")
 app.add_typer(bench.app, name="bench")
 app.add_typer(traces.app, name="traces")
+app.add_typer(tuner.app, name="tuner")
 
 
 @contextlib.contextmanager

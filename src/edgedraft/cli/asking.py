@@ -151,6 +151,8 @@ def account_line(answer: Answer) -> str:
     if figures["acceptance_rate"] is not None:
         parts.append(f"acceptance {figures['acceptance_rate']:.2f}")
     parts.append(f"{figures['bytes_up']} bytes up, {figures['bytes_down']} down")
-    parts.append(f"{answer.strategy}, exact: {answer.exact}")
+    chosen = (figures.get("choice") or {}).get("choice", answer.strategy)
+    strategy = answer.strategy if chosen == answer.strategy else f"{answer.strategy} ({chosen})"
+    parts.append(f"{strategy}, exact: {answer.exact}")
     parts.append(f"finish: {answer.finish_reason}")
     return " · ".join(parts)

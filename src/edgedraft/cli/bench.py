@@ -14,12 +14,11 @@ import msgspec
 import typer
 from rich.text import Text
 
-from edgedraft.backends.trace import RecordedText, read_traces
 from edgedraft.bench.baselines import ENTRIES
 from edgedraft.bench.overhead import DEFAULT_ROUNDS, Figure, measure
-from edgedraft.bench.report import read_run, shown, tables_of, write_report
+from edgedraft.bench.report import read_run, recorded_texts, shown, tables_of, write_report
 from edgedraft.bench.results import Row
-from edgedraft.bench.runner import JobResult, RunOptions, run_cells, trace_path
+from edgedraft.bench.runner import JobResult, RunOptions, run_cells
 from edgedraft.bench.scenario import Scenario, built_in_names, load_cells
 from edgedraft.bench.searches import search_rows, write_searches
 from edgedraft.cli import options
@@ -217,15 +216,13 @@ def report(
     if as_json:
         print_json({"tables": [each.to_dict() for each in tables_of(read_run(directory))]})
         return
-    path = write_report(directory, _texts(traces))
+    texts = recorded_texts(read_run(directory), traces)
+    if not texts:
+        err_console().print("The run replayed a file of its own; for the curve of acceptance give it with --traces.")
+    path = write_report(directory, texts)
     out_console().print(str(path))
     if open_it:
         webbrowser.open(path.resolve().as_uri())
-
-
-def _texts(traces: Path | None) -> list[RecordedText]:
-    with trace_path(traces) as path:
-        return read_traces(path)
 
 
 # -- overhead --------------------------------------------------------------------------------------------------------

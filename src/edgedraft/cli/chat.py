@@ -71,6 +71,7 @@ def chat(
     tls_ca: options.TlsCa = None,
     on_link_loss: options.OnLoss = OnLinkLoss.WAIT,
     strategy: options.StrategyName = None,
+    objective: options.Objective = "latency",
     draft_length: options.DraftLength = None,
     max_tokens: options.MaxTokens = options.DEFAULT_MAX_TOKENS,
     temperature: options.Temperature = 0.0,
@@ -89,6 +90,7 @@ def chat(
     """
     request: dict[str, Any] = {
         "strategy": strategy,
+        "objective": options.objective_value(objective),
         "draft_length": draft_length,
         "max_tokens": max_tokens,
         "temperature": temperature,

@@ -30,6 +30,7 @@ def generate(
     tls_ca: options.TlsCa = None,
     on_link_loss: options.OnLoss = OnLinkLoss.WAIT,
     strategy: options.StrategyName = None,
+    objective: options.Objective = "latency",
     draft_length: options.DraftLength = None,
     max_tokens: options.MaxTokens = options.DEFAULT_MAX_TOKENS,
     temperature: options.Temperature = 0.0,
@@ -52,6 +53,7 @@ def generate(
     request: dict[str, Any] = {
         **_prompt_fields(prompt_text(prompt), system, raw=raw),
         "strategy": strategy,
+        "objective": options.objective_value(objective),
         "draft_length": draft_length,
         "max_tokens": max_tokens,
         "temperature": temperature,

@@ -81,7 +81,17 @@ OnLoss = Annotated[
 ]
 StrategyName = Annotated[
     str | None,
-    typer.Option("--strategy", metavar="NAME", help=f"{', '.join(STRATEGY_NAMES)}; default: vanilla with a draft."),
+    typer.Option(
+        "--strategy", metavar="NAME", help=f"{', '.join(STRATEGY_NAMES)}; default: auto, cloud-only without a draft."
+    ),
+]
+Objective = Annotated[
+    str,
+    typer.Option(
+        "--objective",
+        metavar="WHAT",
+        help="What strategies auto and flow save: latency, cost (target passes), or the seconds a saved pass is worth.",
+    ),
 ]
 DraftLength = Annotated[
     int | None, typer.Option("--draft-length", metavar="N", help="Draft tokens per round (strategy vanilla).")
@@ -107,6 +117,14 @@ ShowTokens = Annotated[
     typer.Option("--show-tokens", help="Colour accepted, recovered, bonus, cloud and local tokens; legend on stderr."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
+
+
+def objective_value(objective: str) -> str | float:
+    """A number where it is one; else the name, which the request judges."""
+    try:
+        return float(objective)
+    except ValueError:
+        return objective
 
 
 def url_or_default(url: str | None) -> str:

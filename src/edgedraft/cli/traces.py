@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +18,7 @@ from edgedraft.backends.trace import (
     KindSummary,
     RecordedText,
     TraceHeader,
+    check_writable,
     find_trace,
     read_trace,
     summarise,
@@ -68,22 +70,25 @@ def record_command(
 
     The file appears whole at the end. Play it with --draft replay:FILE and --model replay:FILE.
     """
-    _check_out(out, overwrite=overwrite)
+    _check_out(out, prompts, overwrite=overwrite)
     found = read_prompts(prompts, kind)
     header, texts = _record(target, draft, found, max_tokens, raw=raw, as_json=as_json)
     write_traces(out, header, texts)
     _say(out, header, texts, as_json=as_json)
 
 
-def _check_out(out: Path, *, overwrite: bool) -> None:
+def _check_out(out: Path, prompts: Path, *, overwrite: bool) -> None:
     """Refuse, before hours of recording, what could not be written after them."""
-    if out.exists() and not (overwrite and out.is_file()):
+    if os.path.exists(out) and not (overwrite and out.is_file()):
         reason, remedy = ("there already", "Give another name, or add --overwrite.")
         if not out.is_file():
             reason, remedy = ("no file that could be replaced", "Give another name.")
         raise InvalidRequestError(f"out {out} is {reason}.", field="out", remedy=remedy)
-    if not out.parent.is_dir():
+    if os.path.exists(out) and os.path.exists(prompts) and out.samefile(prompts):
+        raise InvalidRequestError(f"out {out} is the file of prompts.", field="out", remedy="Give another name.")
+    if not os.path.isdir(out.parent):
         raise ModelFileError(f"{out.parent} is not a directory.", remedy="Make it, or give another place.")
+    check_writable(out)
 
 
 def _record(

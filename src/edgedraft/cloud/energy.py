@@ -92,13 +92,18 @@ class NvmlMeter(_Total):
     def __init__(self, nvml: Any, device_index: int = 0) -> None:
         nvml.nvmlInit()
         self._nvml = nvml
-        self._device = nvml.nvmlDeviceGetHandleByIndex(device_index)
-        name = nvml.nvmlDeviceGetName(self._device)
-        super().__init__(EnergyKind.MEASURED, f"NVML, {name.decode() if isinstance(name, bytes) else name}")
-        self._samples: deque[PowerSample] = deque(maxlen=KEPT_SAMPLES)
+        try:
+            self._device = nvml.nvmlDeviceGetHandleByIndex(device_index)
+            name = nvml.nvmlDeviceGetName(self._device)
+            name = name.decode(errors="replace") if isinstance(name, bytes) else name
+            first = PowerSample(perf_counter(), self._power_w())
+        except BaseException:
+            nvml.nvmlShutdown()
+            raise
+        super().__init__(EnergyKind.MEASURED, f"NVML, {name}")
+        self._samples: deque[PowerSample] = deque([first], maxlen=KEPT_SAMPLES)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._samples.append(PowerSample(perf_counter(), self._power_w()))
         self._thread = threading.Thread(target=self._run, name="edgedraft-energy", daemon=True)
         self._thread.start()
 

@@ -2,8 +2,9 @@
 
 In: `submit`, a queue that never blocks. Out: `loop.call_soon_threadsafe`. Between two pieces of work the thread
 takes in everything that has arrived, so a closed session's passes are gone before the next choice is made and its
-prefill stops at the chunk that is running. An engine may fail in any way, so whatever it raises is caught here, and
-only the session at fault pays.
+prefill stops at the chunk that is running. Where sessions share passes it also lets those of the last one be heard, so
+that they can join the next. An engine may fail in any way, so whatever it raises is caught here, and only the session
+at fault pays.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ OnResult = Callable[[bytes, int, CloudEvent], None]
 """Told, on the event loop, the session, its incarnation in the target and what happened."""
 
 STOP_TIMEOUT_S = 10.0
+LONGEST_HEARING_S = 0.005
+"""A busy event loop must not keep the target idle for longer."""
 
 
 @dataclass(slots=True)
@@ -117,8 +120,19 @@ class TargetWorker:
                 self._prefill(work.session)
             elif work:
                 self._run_batch(work)
+                if self._target.max_batch_sessions > 1:
+                    self._let_sessions_go_on()
         for session in list(self._sessions):
             self._close(session)
+
+    def _let_sessions_go_on(self) -> None:
+        """Choose only when the last batch's sessions have had their say: else they would miss the next one for ever.
+
+        Two that write on by themselves would take turns, each of them waiting through the other's passes.
+        """
+        heard = threading.Event()
+        self._post(heard.set)  # runs behind their results, on which they submit what they want next
+        heard.wait(LONGEST_HEARING_S)
 
     def _take_commands(self) -> bool:
         """Take in all that has arrived; wait where there is nothing to do. False: stop."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
+from edgedraft.core.block_cut import AcceptanceRate, best_cut
 from edgedraft.core.cloud_log import CloudLog
 from edgedraft.core.cloud_settings import CloudSessionSettings, CloudState, check_open
 from edgedraft.core.events import (
@@ -87,6 +88,7 @@ class CloudSession:
         self.edge_length = 0
         self._arrival = (0.0, 0.0, 0)
         self._pass: RunPass | None = None
+        self._acceptance = AcceptanceRate()
 
     @property
     def log(self) -> Sequence[int]:
@@ -343,9 +345,13 @@ class CloudSession:
 
     def _ids_to_judge(self) -> Sequence[int]:
         """Rule *ratio* judges up to the flagged position only: which ids are tested must not depend on arrival."""
-        count = MAX_DRAFT_TOKENS_PER_PASS
-        if self._opened.request.rule is Rule.RATIO and self.pending.questions:
+        request = self._opened.request
+        count = min(len(self.pending), MAX_DRAFT_TOKENS_PER_PASS)
+        if request.rule is Rule.RATIO and self.pending.questions:
             count = min(count, self.pending.questions[0].position - self.length)
+        if request.eager:
+            least = 0 if request.assist is Assist.ALWAYS else 1
+            count = best_cut(count, self.settings.pass_cost, self._acceptance.rate, least=least)
         return self.pending.ids[:count]
 
     def _priority(self) -> Priority | None:
@@ -390,6 +396,7 @@ class CloudSession:
         if done is None or event.pass_id != done.pass_id:
             return []
         self._pass = None
+        self.settings.pass_cost.add(len(done.draft_ids), event.verify_s)
         accepted = done.draft_ids[: event.num_accepted]
         verdict = accepted if event.next_id is None else (*accepted, event.next_id)
         position = self.length
@@ -409,10 +416,10 @@ class CloudSession:
         """Keep the pending ids that the new text confirms; an unequal one kills the epoch (rule 3)."""
         pending = self.pending
         equal = common_prefix_length(pending.ids, token_ids)
-        if equal < min(len(pending), len(token_ids)) or self._opened.ended:
-            hedge, pending.hedge = pending.hedge, None
-            pending.kill()
-            pending.hedge = hedge
+        contradicted = equal < min(len(pending), len(token_ids))
+        self._acceptance.add(equal, then_wrong=contradicted)
+        if contradicted or self._opened.ended:
+            pending.kill(self.length - len(token_ids) + equal)
             pending.settle_hedge(self.log)
             return
         pending.drop_first(equal)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from edgedraft.core.block_cut import PassCost
 from edgedraft.core.strategy import check_rule
 from edgedraft.errors import ContextLengthError, InvalidRequestError, UnsupportedError
 from edgedraft.protocol.messages import Open
@@ -22,13 +23,17 @@ class CloudState(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudSessionSettings:
-    """What the target and the operator allow (`config.CloudConfig`). All lengths in tokens."""
+    """What the target and the operator allow (`config.CloudConfig`). All lengths in tokens.
+
+    `pass_cost`: what all sessions of the target learn of it together.
+    """
 
     num_ids: int
     eos_ids: frozenset[int]
     context_length: int
     max_pending_tokens: int = 256
     assist_lead_tokens: int = 64
+    pass_cost: PassCost = field(default_factory=PassCost, compare=False)
 
 
 def check_open(message: Open, context_length: int) -> None:

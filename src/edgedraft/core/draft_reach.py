@@ -26,9 +26,12 @@ class DraftReach:
         """Whether the draft's context has no room for a token at `length`."""
         return self._context_length is not None and length >= self._context_length
 
-    def has_room(self, position: int) -> bool:
-        """Whether a token at `position` is within the draft's context and the token budget."""
-        return position < self._max_length - 1 and not self.is_full(position)
+    def has_room_behind_hedge(self, length: int, tail: DraftTail, strategy: Strategy) -> bool:
+        """Whether the second way, on which the draft is, may get another token."""
+        assert tail.hedge is not None, "the draft is on the second way"
+        end = length + len(tail.line(length))
+        is_short = len(tail.hedge.tokens) < self._max_tail_tokens(strategy)
+        return is_short and end < self._max_length - 1 and not self.is_full(end)
 
     def must_ask(self, length: int, tail: DraftTail, strategy: Strategy) -> bool:
         """Rule 2: at the end of sequence, the length budget, the in-flight cap, and where nothing can be proposed."""

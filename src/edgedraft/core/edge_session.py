@@ -10,10 +10,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import assert_never
 
-from edgedraft.core.draft_reach import DraftReach
 from edgedraft.core.draft_tail import DraftTail
 from edgedraft.core.edge_account import EdgeAccount
 from edgedraft.core.edge_alarm import Alarm
+from edgedraft.core.edge_drafting import EdgeDrafting
 from edgedraft.core.edge_messages import opening, resuming, token_kinds
 from edgedraft.core.edge_patience import Patience
 from edgedraft.core.edge_settings import CONNECTED, EdgeSessionSettings, EdgeState
@@ -40,7 +40,6 @@ from edgedraft.core.events import (
     Uploaded,
 )
 from edgedraft.core.expectation import Expectation
-from edgedraft.core.hedging import Hedging, Way, best_way
 from edgedraft.core.sequence import cut_at_end
 from edgedraft.core.strategy import Strategy
 from edgedraft.errors import BackendError, EdgedraftError, LinkLostError, ProtocolError, SessionLostError
@@ -76,12 +75,12 @@ class EdgeSession:
         self.uplink = EdgeUplink(self)
         self.went_local = False
         self._told = self.strategy.terms
-        self._patience = Patience(settings.silence_s)
+        self.patience = Patience(settings.silence_s)
         self._open_again = False
         self.alarm = Alarm()
         self._draft_is_lost = False
         self.expectation = Expectation()
-        self._reach = DraftReach(settings)
+        self._drafting = EdgeDrafting(self)
 
     @property
     def length(self) -> int:
@@ -158,7 +157,7 @@ class EdgeSession:
         if self.state is EdgeState.LOCAL:
             return []
         self.channel = event.channel
-        self._patience.rtt_s = event.rtt_s
+        self.patience.rtt_s = event.rtt_s
         if self.incarnation == 0:
             return self._open()
         self.counters.num_reconnects += 1
@@ -198,7 +197,7 @@ class EdgeSession:
         self.epoch = self._newest_epoch = 0
         self._open_again = False
         self._told = self.strategy.terms
-        self._patience.begin()
+        self.patience.begin()
         self._forget_uploads()
         return [SendToCloud(message) for message in opening(self)]
 
@@ -220,14 +219,14 @@ class EdgeSession:
         self.uplink.forget()
         self.tail.forget_uploads()
 
-    def _new_epoch(self) -> int:
+    def new_epoch(self) -> int:
         if self._newest_epoch >= MAX_EPOCH:
             raise ProtocolError(f"epoch would pass {MAX_EPOCH}.")
         self._newest_epoch += 1
         return self._newest_epoch
 
     def _raise_epoch(self) -> None:
-        self.epoch = self._new_epoch()
+        self.epoch = self.new_epoch()
         self._forget_uploads()
 
     def _take_second_way(self, epoch: int) -> None:
@@ -261,14 +260,14 @@ class EdgeSession:
 
     def _on_error(self, message: Error) -> list[EdgeCommand]:
         error = error_from_wire(message)
-        self._patience.failed()
-        if isinstance(error, SessionLostError) and self._patience.may_try_again:
+        self.patience.failed()
+        if isinstance(error, SessionLostError) and self.patience.may_try_again:
             self.counters.num_reopens += 1
             return self._open()
         if message.retryable and message.retry_after_s is not None:
-            self._open_again = self._patience.may_come_back(message.retry_after_s)
+            self._open_again = self.patience.may_come_back(message.retry_after_s)
             return [] if self._open_again else self._fail(error)
-        if message.retryable and message.expected is not None and self._patience.may_try_again:
+        if message.retryable and message.expected is not None and self.patience.may_try_again:
             return self._resume()
         return self._fail(error)
 
@@ -286,9 +285,9 @@ class EdgeSession:
             return []
         if self.settings.logprobs and message.logprobs is None:
             return self._fail(ProtocolError("A commit came without the log-probabilities that were asked for."))
-        self._patience.progressed()
+        self.patience.progressed()
         if message.timings is not None:
-            self._patience.verify_s = message.timings.verify_us * 1e-6
+            self.patience.verify_s = message.timings.verify_us * 1e-6
         self.account.count(message, now_s, was_asked=bool(self.asked))
         self.expectation.committed(message, now_s)
         self._adapt(message)
@@ -401,68 +400,25 @@ class EdgeSession:
         self.alarm.upload_at_s = self.alarm.draft_at_s = None
         if not self.strategy.uses_draft:
             return [*self._acknowledge()]
-        if not self.tail.tokens and not self.asked and self._reach.is_full(self.length):
+        if not self.tail.tokens and not self.asked and self._drafting.is_full:
             reason = f"the draft model's context of {self.settings.draft_context_length} tokens is full"
             return [*self._without_draft(reason), *self._acknowledge()]
-        must_ask = self._reach.must_ask(self.length, self.tail, self.strategy)
-        drafts_on = self.tail.step_is_out or self._is_to_draft(must_ask)
+        must_ask = self._drafting.must_ask
+        drafts_on = self._drafting.goes_on(must_ask)
         commands: list[EdgeCommand] = []
-        if self._may_send:
+        if self.may_send:
             commands += self._upload(now_s, self.tail.fired or must_ask or not drafts_on)
-        if drafts_on and not self.tail.step_is_out and not self._waits_for_commit(now_s):
-            with_second = self.strategy.hedging is not None
-            commands.append(self.tail.next_run(self.log, self._run_length(), with_second=with_second))
+        if drafts_on or self._drafting.goes_on(must_ask):  # with the question out it may draft ahead
+            commands += self._drafting.next_run(now_s)
         return [*commands, *self._acknowledge()]
-
-    def _is_to_draft(self, must_ask: bool) -> bool:
-        """Whether there is something to draft now. Where there is not, a verdict is asked for: all else would hang."""
-        may_draft = self.state is EdgeState.LOCAL or (not must_ask and self._may_draft())
-        if self.strategy.hedging is None or not self._may_send:
-            return may_draft
-        return self._choose_way(self.strategy.hedging, may_draft)
-
-    def _waits_for_commit(self, now_s: float) -> bool:
-        """Whether a commit that is due may be waited for, where the strategy weighs such things."""
-        if self.strategy.hedging is None or self.state is not EdgeState.LIVE or not self.tail.tokens:
-            return False
-        hedge = self.tail.hedge if self.tail.on_hedge else None
-        until_s = self.expectation.wait_until_s(self.tail.tokens, hedge, self.length, self._patience.rtt_s, now_s)
-        self.alarm.draft_at_s = until_s
-        return until_s is not None
-
-    def _choose_way(self, hedging: Hedging, may_draft: bool) -> bool:
-        """Turn to what the next draft token is most likely to be of use for; whether there is such a thing."""
-        way, offset = best_way(self.tail, self.length, hedging)
-        if way is Way.NEW_HEDGE:
-            self.tail.open_hedge(offset, self.length, self._new_epoch())
-            self.counters.num_drafted += 1
-            way = Way.HEDGE
-        self.tail.go_on(on_hedge=way is Way.HEDGE)
-        if way is Way.HEDGE:
-            return self._reach.has_room(self.length + len(self.tail.line(self.length)))
-        return way is Way.MAIN and may_draft
 
     def _acknowledge(self) -> list[SendToCloud]:
         return self.uplink.acknowledge() if self.state is EdgeState.LIVE else []
 
-    def _run_length(self) -> int:
-        if self.state is EdgeState.LOCAL:
-            return self._reach.run_length_alone(self.length)
-        if self.strategy.hedging is not None:
-            return 1  # after each token the other way may be the better one
-        return self._reach.run_length(self.length, self.tail, self.strategy, ahead=bool(self.asked))
-
     @property
-    def _may_send(self) -> bool:
+    def may_send(self) -> bool:
         """Drafts follow an `Open` at once: the cloud takes them in that order. A `Resume` has to be answered first."""
         return self.state is EdgeState.LIVE or (self.state is EdgeState.OPENING and not self._open_again)
-
-    def _may_draft(self) -> bool:
-        """Up to the question, and past one that is out as far as the strategy drafts ahead."""
-        if self.tail.fired or not self.asked:
-            return not self.tail.fired
-        deepest = max(2, self.strategy.max_verdicts_out)
-        return len(self.asked) < deepest and self.tail.num_ahead < self.strategy.draft_ahead_tokens
 
     def _upload(self, now_s: float, due: bool) -> list[SendToCloud]:
         return self.uplink.upload(now_s, due)
@@ -472,7 +428,7 @@ class EdgeSession:
     def _timer(self, now_s: float) -> list[EdgeCommand]:
         if self.state is EdgeState.ENDED:
             return []
-        self.alarm.silence_at_s = now_s + self._patience.wait_s if self._awaits_cloud() else None
+        self.alarm.silence_at_s = now_s + self.patience.wait_s if self._awaits_cloud() else None
         return [*self.alarm.commands()]
 
     def _awaits_cloud(self) -> bool:
@@ -487,7 +443,7 @@ class EdgeSession:
             return []
         if self._open_again:
             return self._open()
-        self._patience.ran_out()
+        self.patience.ran_out()
         return self._resume()
 
     # -- the end ---------------------------------------------------------------------------------------------------

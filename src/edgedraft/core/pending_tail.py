@@ -46,6 +46,7 @@ class PendingTail:
         self.num_dropped = 0
         self.hedge: SecondWay | None = None
         self._spent_hedge_epoch = 0
+        self._left_at = 0
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -61,9 +62,14 @@ class PendingTail:
         self.epoch = epoch
         self.clear()
 
-    def kill(self) -> None:
-        self.dead_epoch = self.epoch
+    def kill(self, position: int) -> None:
+        """The text has left the drafts at `position`. The second way lives on where it leaves them there or before."""
+        self.dead_epoch, self._left_at = self.epoch, position
+        hedge, self.hedge = self.hedge, None
         self.clear()
+        self.hedge = hedge
+        if hedge is not None and hedge.position > position:
+            self.drop_hedge()
 
     def clear(self) -> None:
         self.num_dropped += len(self.ids)
@@ -85,16 +91,8 @@ class PendingTail:
 
         Raises `GapError` where ids are missing in between, `InvalidRequestError` past `max_tokens` unjudged ids.
         """
-        length = len(log)
-        held_end = length + len(self.ids)
-        if message.position > held_end:
-            raise GapError(f"Draft.position is {message.position}; expected {held_end}.", expected=held_end)
-        end = message.position + len(message.token_ids)
-        held = [*log[message.position : end], *self.ids[max(0, message.position - length) : max(0, end - length)]]
-        overlap = common_prefix_length(held, message.token_ids)
-        if overlap < len(held):
-            self.num_dropped += len(message.token_ids) - overlap
-            self.kill()
+        overlap = self._overlap(message.position, message.token_ids, log)
+        if overlap is None:
             return
         self.ids.extend(message.token_ids[overlap:])
         self.distributions.extend((message.distributions or [])[overlap:])
@@ -102,13 +100,31 @@ class PendingTail:
         self.judged.extend(offset in judged for offset in range(overlap, len(message.token_ids)))
         check_room(len(self.ids), max_tokens)
 
+    def _overlap(self, position: int, token_ids: Sequence[int], log: Sequence[int]) -> int | None:
+        """How many of `token_ids` are held already; None where one contradicts what is held, which kills the epoch."""
+        length = len(log)
+        held_end = length + len(self.ids)
+        if position > held_end:
+            raise GapError(f"Draft.position is {position}; expected {held_end}.", expected=held_end)
+        end = position + len(token_ids)
+        held = [*log[position:end], *self.ids[max(0, position - length) : max(0, end - length)]]
+        overlap = common_prefix_length(held, token_ids)
+        if overlap == len(held):
+            return overlap
+        self.num_dropped += len(token_ids) - overlap
+        self.kill(position + overlap)
+        return None
+
     def take_hedge(self, message: Hedge, log: Sequence[int], max_tokens: int) -> None:
         """Keep a second way, or use it at once where the text has already come to the place where it leaves.
 
         Raises `InvalidRequestError` past `max_tokens` ids.
         """
-        if message.epoch == self.epoch and not self.is_dead(self.epoch) and message.position <= len(log) + len(self):
-            self._extend(message.position, message.token_ids, len(log))  # the text took this way meanwhile
+        if self.is_current(message.epoch) and message.position <= len(log) + len(self):
+            overlap = self._overlap(message.position, message.token_ids, log)  # the text took this way meanwhile
+            if overlap is not None:
+                self._extend(message.token_ids[overlap:])
+                check_room(len(self.ids), max_tokens)
             return
         held = self.hedge
         if message.epoch <= max(self.epoch, self._spent_hedge_epoch, held.epoch - 1 if held is not None else 0):
@@ -119,6 +135,8 @@ class PendingTail:
         else:
             self.drop_hedge()
             self.hedge = held = SecondWay(message.epoch, message.position, list(message.token_ids))
+            if self.is_dead(self.epoch) and message.position > self._left_at:
+                self.drop_hedge()
         check_room(len(held.ids), max_tokens)
         self.settle_hedge(log)
 
@@ -133,13 +151,12 @@ class PendingTail:
             return
         self.hedge = None
         self.begin(hedge.epoch)
-        self._extend(hedge.position, hedge.ids, len(log))
+        self._extend(hedge.ids[len(settled) :])
 
-    def _extend(self, position: int, ids: Sequence[int], length: int) -> None:
-        """Append what of `ids`, the first at `position`, goes past what is held."""
-        new = ids[max(0, length + len(self.ids) - position) :]
-        self.ids.extend(new)
-        self.judged.extend([True] * len(new))
+    def _extend(self, ids: Sequence[int]) -> None:
+        """More ids that are all up for judgement."""
+        self.ids.extend(ids)
+        self.judged.extend([True] * len(ids))
 
     @property
     def num_unjudged_first(self) -> int:

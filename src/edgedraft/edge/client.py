@@ -20,12 +20,14 @@ from edgedraft.edge.answer import Answer, Piece
 from edgedraft.edge.connection import CloudConnection
 from edgedraft.edge.drafter import Drafter
 from edgedraft.edge.handshake import Vocabulary
+from edgedraft.edge.pilot import Pilot, Pilots
 from edgedraft.edge.planning import TextModel, plan_request
 from edgedraft.edge.request import Request, RequestOptions
 from edgedraft.edge.runtime import RequestRun
 from edgedraft.errors import CloudUnreachableError, EdgedraftError, InvalidRequestError
 from edgedraft.protocol.messages import Welcome
 from edgedraft.schedule.catalogue import edge_only
+from edgedraft.tune.tuner_file import TunerKey
 from edgedraft.types import ModelInfo, OnLinkLoss
 
 DEFAULT_DRAFT = "demo:draft"
@@ -120,6 +122,7 @@ class AsyncEdgeClient:
         self._drafter: Drafter | None = None
         self._opened: Tokenizer | None = None
         self._connection: CloudConnection | None = None
+        self._pilots: Pilots | None = None
         self._runs: weakref.WeakSet[RequestRun] = weakref.WeakSet()
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -135,14 +138,17 @@ class AsyncEdgeClient:
             await drafter.open()
             self._drafter = drafter
         self._connection = CloudConnection(self.config, vocabulary)
+        self._pilots = Pilots(read_environment().cache_dir)
         self._opened = tokenizer
 
     async def close(self) -> None:
         """Leave the cloud and free the models. Requests that still run fail, and the cloud frees their sessions."""
-        connection, drafter = self._connection, self._drafter
+        connection, drafter, pilots = self._connection, self._drafter, self._pilots
         self._connection = self._drafter = self._opened = None  # no request begins from here on
         for run in list(self._runs):
             run.break_off(EdgedraftError("the client was closed while this request ran."))
+        if pilots is not None:
+            pilots.close()
         if connection is not None:
             await connection.close()
         if drafter is not None:
@@ -197,6 +203,7 @@ class AsyncEdgeClient:
         tokenizer = self.tokenizer
         strategy = request.chosen_strategy(has_draft=self._drafter is not None)
         strategy, model, notices = await self._text_model(request, strategy)
+        pilot = await self._pilot(request, strategy, model, notices)
         plan = plan_request(
             request,
             strategy,
@@ -206,7 +213,7 @@ class AsyncEdgeClient:
             silence_s=self.config.silence_s,
             notices=notices,
         )
-        run = RequestRun(plan, tokenizer, started_s=started_s)
+        run = RequestRun(plan, tokenizer, started_s=started_s, pilot=pilot)
         self._runs.add(run)
         return run
 
@@ -230,6 +237,17 @@ class AsyncEdgeClient:
         if info is None:
             raise AssertionError("a strategy without cloud has a draft")
         return strategy, TextModel.of_draft(info, tokenizer, template), notices
+
+    async def _pilot(self, request: Request, strategy: Strategy, model: TextModel, notices: list[str]) -> Pilot | None:
+        """Who measures and steers the request; None where nothing is drafted for a cloud."""
+        if self._pilots is None or self.draft_info is None or model.welcome is None or not strategy.uses_draft:
+            return None
+        key = TunerKey(draft=self.draft_info.name, target=model.welcome.model, link=self.config.url)
+        pilot, news = await self._pilots.pilot(
+            key, strategy, request.chosen_objective(), by_name=not isinstance(request.strategy, Strategy)
+        )
+        notices += news
+        return pilot
 
     def _own_template(self) -> str:
         """The draft's own chat template, or that of the tokenizer in use."""

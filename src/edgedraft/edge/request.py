@@ -12,6 +12,7 @@ from edgedraft.edge.text import check_stop, check_text
 from edgedraft.errors import InvalidRequestError, UnsupportedError
 from edgedraft.protocol.messages import MAX_LOGIT_BIASES, MAX_STOP_IDS
 from edgedraft.schedule.catalogue import strategy_named
+from edgedraft.tune.choice import Objective
 from edgedraft.types import OnLinkLoss, SamplingParams
 
 DEFAULT_MAX_TOKENS = 256
@@ -24,6 +25,7 @@ class RequestOptions(TypedDict, total=False):
     prompt_ids: Sequence[int] | None
     raw: bool
     strategy: str | Strategy | None
+    objective: str | float
     draft_length: int | None
     max_tokens: int
     temperature: float
@@ -48,7 +50,9 @@ class Request:
     """One request; names and meanings as in OpenAI and vLLM where they have them.
 
     Exactly one of `prompt`, `messages` and `prompt_ids`. A prompt goes into the target's chat template as the user's
-    message unless `raw`. `strategy`: a name or a `Strategy`; None is 'vanilla', or 'cloud-only' without a draft.
+    message unless `raw`. `strategy`: a name or a `Strategy`; None is 'auto', or 'cloud-only' without a draft. A named
+    strategy's numbers follow what is measured, a `Strategy` keeps its own. `objective`: what strategies 'auto' and
+    'flow' save: 'latency', 'cost' (target passes), or the seconds that one target pass may cost to save.
     `draft_length`: tokens per draft, strategy 'vanilla' only. `seed`: None draws one, which the answer reports.
     `stop_ids` end the answer like an end-of-sequence id. `logprobs`: each token brings its log-probability, the
     target's after bias and penalties, before temperature and truncation. Raises `InvalidRequestError` naming the first
@@ -60,6 +64,7 @@ class Request:
     prompt_ids: Sequence[int] | None = None
     raw: bool = False
     strategy: str | Strategy | None = None
+    objective: str | float = "latency"
     draft_length: int | None = None
     max_tokens: int = DEFAULT_MAX_TOKENS
     temperature: float = 0.0
@@ -118,6 +123,7 @@ class Request:
         self.link_loss()
         self.sampling()
         self.chosen_strategy(has_draft=True)
+        self.chosen_objective()
 
     def _check_prompt(self) -> None:
         given = [name for name in ("prompt", "messages", "prompt_ids") if getattr(self, name) is not None]
@@ -152,7 +158,8 @@ class Request:
         """The strategy to use on an edge with or without a draft model."""
         named = self.strategy
         if named is None:
-            named = "vanilla" if has_draft or self.draft_length is not None else "cloud-only"
+            drafting = "auto" if self.draft_length is None else "vanilla"
+            named = drafting if has_draft or self.draft_length is not None else "cloud-only"
         if isinstance(named, str):
             numbers = {} if self.draft_length is None else {"draft_length": self.draft_length}
             strategy = strategy_named(named, **numbers)
@@ -177,6 +184,18 @@ class Request:
                 remedy="Open the client with draft=SPEC (--draft), or use strategy 'cloud-only'.",
             )
         return strategy
+
+    def chosen_objective(self) -> Objective:
+        """What is to be saved, where the strategy leaves a choice."""
+        objective = Objective.of(self.objective)
+        if objective != Objective() and self.strategy not in (None, "auto", "flow"):
+            name = self.strategy.name if isinstance(self.strategy, Strategy) else self.strategy
+            raise InvalidRequestError(
+                f"objective is '{self.objective}', but strategy '{name}' leaves nothing to choose.",
+                field="objective",
+                remedy="It goes with strategies 'auto' and 'flow'.",
+            )
+        return objective
 
     def link_loss(self) -> OnLinkLoss:
         try:

@@ -37,6 +37,7 @@ from edgedraft.core.events import (
 from edgedraft.edge.answer import Answer, Piece
 from edgedraft.edge.connection import CloudConnection, SessionLink
 from edgedraft.edge.drafter import Drafter, DraftOrder, DraftSeat
+from edgedraft.edge.pilot import Pilot
 from edgedraft.edge.text import TextStream
 from edgedraft.errors import EdgedraftError, LinkError
 from edgedraft.metrics.derive import accounting
@@ -67,12 +68,20 @@ class RequestPlan:
 class RequestRun:
     """See the module. Made, started once, read with `next_piece` to None, then `answer`. `cancel` at any time."""
 
-    def __init__(self, plan: RequestPlan, tokenizer: Tokenizer, *, started_s: float | None = None) -> None:
+    def __init__(
+        self,
+        plan: RequestPlan,
+        tokenizer: Tokenizer,
+        *,
+        started_s: float | None = None,
+        pilot: Pilot | None = None,
+    ) -> None:
         self.plan = plan
         self.session = EdgeSession(plan.settings)
         self.notices = list(plan.notices)
         self.tokens: list[CommittedToken] = []
         self._tokenizer = tokenizer
+        self._pilot = pilot
         self._text = TextStream(plan.stop)
         self._record = RequestRecord(counters=self.session.counters)
         self._started_s = perf_counter() if started_s is None else started_s
@@ -125,8 +134,7 @@ class RequestRun:
         self._feeding = True
         try:
             while self._events:
-                for command in self.session.handle(self._events.popleft(), self._now_s()):
-                    self._carry_out(command)
+                self._take(self._events.popleft())
             if self._seat is not None and not self.session.needs_draft:
                 self._seat.release()
         except EdgedraftError as error:
@@ -137,6 +145,16 @@ class RequestRun:
             self.break_off(broken)
         finally:
             self._feeding = False
+
+    def _take(self, event: EdgeEvent) -> None:
+        now_s = self._now_s()
+        commands = self.session.handle(event, now_s)
+        for command in commands:
+            self._carry_out(command)
+        if self._pilot is not None and not self._ended:
+            change = self._pilot.observe(event, commands, now_s, self.feed)
+            if change is not None:
+                self._events.append(change)
 
     def break_off(self, error: EdgedraftError) -> None:
         """End with an error that the session doesn't know of, and have the cloud free its part."""
@@ -238,6 +256,8 @@ class RequestRun:
             raise EdgedraftError("there is no answer yet.", remedy="Read the pieces to their end first.")
         record, settings = self._record, self.plan.settings
         record.rounds = list(self.session.rounds)
+        if self._pilot is not None:
+            record.control = self._pilot.record()
         if self._link is not None:
             record.bytes_up, record.bytes_down = self._link.bytes_up, self._link.bytes_down
         local = self.session.went_local

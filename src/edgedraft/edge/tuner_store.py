@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from edgedraft.errors import InvalidRequestError
-from edgedraft.tune.tuner_file import REMEDY, TunerKey, TunerRecord, from_json, to_json
+from edgedraft.tune.tuner_file import REMEDY, TunerKey, TunerRecord, from_json, record_in, to_json
 
 MAX_FILE_BYTES = 65_536
 
@@ -36,6 +36,29 @@ class TunerStore:
         except InvalidRequestError as error:
             raise InvalidRequestError(f"{path}: {error.message}", field=error.field, remedy=error.remedy) from None
 
+    def all(self) -> list[TunerRecord]:
+        """Everything that is known and can be read, by draft, target and link."""
+        records = []
+        for path in self._paths():
+            try:
+                records.append(record_in(_read(path) or ""))
+            except InvalidRequestError:
+                continue  # of another version, or damaged: it will be replaced, or reset
+        return sorted(records, key=lambda record: (record.key.draft, record.key.target, record.key.link))
+
+    def forget_all(self) -> int:
+        """Remove everything, also what cannot be read; how many files that were."""
+        paths = self._paths()
+        for path in paths:
+            _remove(path)
+        return len(paths)
+
+    def _paths(self) -> list[Path]:
+        try:
+            return sorted(self._dir.glob("*.json"))
+        except OSError as error:
+            raise _refusal(self._dir, f"cannot be read: {error.strerror}") from None
+
     def save(self, record: TunerRecord) -> None:
         """Replace what is known of the record's key. A reader sees the old file or the new one, never half of one."""
         path = self.path(record.key)
@@ -58,11 +81,14 @@ class TunerStore:
 
     def forget(self, key: TunerKey) -> None:
         """Remove what is known of `key`, if anything is."""
-        path = self.path(key)
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            raise _refusal(path, f"cannot be removed: {error.strerror}") from None
+        _remove(self.path(key))
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise _refusal(path, f"cannot be removed: {error.strerror}") from None
 
 
 def _read(path: Path) -> str | None:

@@ -5,7 +5,9 @@ Times are in seconds, sizes in bytes, lengths in tokens.
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from typing import Any
 
 from edgedraft.errors import EdgedraftError
 from edgedraft.metrics.records import RequestRecord, RoundRecord
@@ -105,8 +107,8 @@ def tokens_up_per_token(record: RequestRecord) -> float | None:
 # -- all of them -----------------------------------------------------------------------------------------------------
 
 
-def accounting(record: RequestRecord) -> dict[str, float | int | None]:
-    """The figures that every answer carries. Raw counts first, then the derived ones."""
+def accounting(record: RequestRecord) -> dict[str, Any]:
+    """The figures that every answer carries. Raw counts first, then the derived ones, then what was controlled."""
     counters = record.counters
     return {
         "ttft_s": ttft_s(record),
@@ -119,6 +121,7 @@ def accounting(record: RequestRecord) -> dict[str, float | int | None]:
         "num_accepted": counters.num_accepted,
         "num_committed": counters.num_committed,
         "num_discarded": counters.num_discarded,
+        "num_reused": counters.num_reused,
         "num_target_passes": counters.num_target_passes,
         "num_rollbacks": counters.num_rollbacks,
         "num_reopens": counters.num_reopens,
@@ -136,6 +139,7 @@ def accounting(record: RequestRecord) -> dict[str, float | int | None]:
         "bytes_down_per_token": bytes_down_per_token(record),
         "tokens_up_per_token": tokens_up_per_token(record),
         **{part: part_s(record, part) for part in ROUND_PARTS},
+        **dataclasses.asdict(record.control),
     }
 
 

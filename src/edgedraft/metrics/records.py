@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -52,6 +53,48 @@ class Counters:
     tokens_up: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkRecord:
+    """The link as the edge measured it: occupancy of a message, its way, and a round trip of a small one, in seconds.
+
+    Where not `startup_known` the start-up could not be told from the delay, which then holds it.
+    """
+
+    startup_s: float
+    per_token_s: float
+    delay_s: float
+    rtt_s: float
+    startup_known: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunerRecord:
+    """The tuner of thresholds at the end of a request. Pairs are (token, sequence); `best`: None before a trial."""
+
+    phase: str
+    num_trials: int
+    thresholds: Sequence[float]
+    best: Sequence[float] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlRecord:
+    """What an edge measured and decided while a request ran; None where nothing was measured or decided.
+
+    `num_replans`, `num_retunes`: how often uploads were planned, and thresholds tuned, anew. `draft_step_s`: a draft
+    token. `verify_step_s`, `verify_per_id_s`: a target pass, and what each draft id in it adds. `choice`: of strategy.
+    """
+
+    num_replans: int = 0
+    num_retunes: int = 0
+    draft_step_s: float | None = None
+    verify_step_s: float | None = None
+    verify_per_id_s: float | None = None
+    link: LinkRecord | None = None
+    tuner: TunerRecord | None = None
+    choice: Mapping[str, object] | None = None
+
+
 @dataclass(slots=True)
 class RequestRecord:
     """Everything measured about one request. Times are `perf_counter` seconds from the request's start.
@@ -66,3 +109,4 @@ class RequestRecord:
     bytes_down: int = 0
     counters: Counters = field(default_factory=Counters)
     rounds: list[RoundRecord] = field(default_factory=list)
+    control: ControlRecord = field(default_factory=ControlRecord)

@@ -1,7 +1,8 @@
 """The cloud: sessions, the batcher and the target, in virtual time.
 
-Mirrors `cloud.sessions` and `cloud.worker`. The worker picks its next work before the sessions hear of the last one,
-as a thread does that finds its queue filled; where it finds nothing it begins as soon as something comes.
+Mirrors `cloud.sessions` and `cloud.worker`. Where a pass holds one session the worker picks its next work before that
+session hears of the last one, as a thread does that finds its queue filled. Where sessions share passes they are heard
+first, so that those of the last pass can join the next. A worker that finds nothing begins as soon as something comes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from edgedraft.core.block_cut import PassCost
 from edgedraft.core.cloud_session import CloudSession
 from edgedraft.core.cloud_settings import CloudSessionSettings
 from edgedraft.core.events import (
@@ -68,6 +70,7 @@ class CloudNode:
         self._clock = clock
         self._target = target
         self._max_batch_sessions = max_batch_sessions
+        self._pass_cost = PassCost()
         self._batcher = VerifyBatcher()
         self._busy = False
         self._links: list[Callable[[SessionFromCloud], None]] = []
@@ -101,7 +104,10 @@ class CloudNode:
     def _new_entry(self, connection: int, message: Open | Resume) -> _Entry:
         recording, timeline = self._expected.pop(message.session_id)
         settings = CloudSessionSettings(
-            num_ids=NUM_IDS, eos_ids=recording.eos_ids, context_length=CONTEXT_LENGTH_TOKENS
+            num_ids=NUM_IDS,
+            eos_ids=recording.eos_ids,
+            context_length=CONTEXT_LENGTH_TOKENS,
+            pass_cost=self._pass_cost,
         )
         session = CloudSession(message.session_id, settings)
         entry = _Entry(session, recording, timeline, (connection, message.channel))
@@ -166,7 +172,8 @@ class CloudNode:
 
     def _end_batch(self, batch: _Batch) -> None:
         self._busy = False
-        self._start_work()
+        if self._max_batch_sessions == 1:
+            self._start_work()
         now_s = self._clock.now_s
         verify_s = now_s - batch.started_s
         for queued, entry in batch.passes:

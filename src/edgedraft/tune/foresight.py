@@ -18,7 +18,7 @@ import numpy as np
 from edgedraft.tune.gaussian_process import Float64Array
 from edgedraft.types import DraftToken
 
-MAX_DRAFT_TOKENS = 32
+MAX_DRAFT_TOKENS = 64
 KEPT_SHARE = 0.1
 _TINY = 1e-9
 

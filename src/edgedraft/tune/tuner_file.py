@@ -62,6 +62,14 @@ def from_json(text: str, key: TunerKey) -> TunerRecord:
 
     Raises `InvalidRequestError` with a remedy for another version, for damaged and for foreign content.
     """
+    record = record_in(text)
+    if record.key != key:
+        raise _refusal(f"belongs to {record.key}, not to {key}", "key")
+    return record
+
+
+def record_in(text: str) -> TunerRecord:
+    """The record in `text`, whosever it is. Raises as `from_json`."""
     values = _parsed(text)
     version = values.get(_VERSION_FIELD)
     if version != VERSION or isinstance(version, bool):
@@ -79,8 +87,6 @@ def from_json(text: str, key: TunerKey) -> TunerRecord:
         )
     except InvalidRequestError as error:
         raise _refusal(f"is damaged: {error.message.rstrip('.')}", error.field) from None
-    if record.key != key:
-        raise _refusal(f"belongs to {record.key}, not to {key}", "key")
     return record
 
 

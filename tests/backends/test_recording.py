@@ -83,6 +83,13 @@ def test_the_context_cuts_a_text_and_refuses_a_prompt_without_room() -> None:
         recorded([TracePrompt(prompt="x" * 400, id="too-long", kind="code")])
 
 
+def test_a_prompt_without_room_is_known_before_hours_of_recording() -> None:
+    draft, target = FAMILY.open_draft(NOISY, BackendOptions()), FAMILY.open_target(TOY, BackendOptions(max_sessions=1))
+    prompts = [*PROMPTS, TracePrompt(prompt="x" * 400, id="too-long", kind="code")]
+    with pytest.raises(ContextLengthError, match="prompt too-long"):
+        next(record(draft, target, FAMILY.open_tokenizer(TOY), prompts, 3))
+
+
 def test_the_chat_template_is_applied() -> None:
     template = FAMILY.chat_template(TOY)
     expected = encode_chat(FAMILY.open_tokenizer(TOY), template, [{"role": "user", "content": "second"}])
@@ -146,6 +153,16 @@ def test_prompts_of_a_json_file(tmp_path: Path) -> None:
         ("x", "code", "a"),
         ("ask-2", "text", "b\nc"),
     ]
+
+
+def test_a_prompt_may_hold_any_separator_but_a_line_feed(tmp_path: Path) -> None:
+    (tmp_path / "ask.jsonl").write_bytes(b'\xef\xbb\xbf{"prompt": "a\xe2\x80\xa8b", "id": " x "}\r\n{"prompt": "c"}')
+    assert [(prompt.id, prompt.prompt) for prompt in read_prompts(tmp_path / "ask.jsonl")] == [
+        ("x", "a\u2028b"),
+        ("ask-2", "c"),
+    ]
+    (tmp_path / "ask.txt").write_bytes(b"a\r\nb\r\n")
+    assert [prompt.prompt for prompt in read_prompts(tmp_path / "ask.txt")] == ["a", "b"]
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_a_path_comes_before_a_packaged_name(tmp_path: Path, monkeypatch: pytest
 )
 def test_a_wrong_text_is_named_by_line_and_field(write, changes: Line, named: str) -> None:
     with pytest.raises(ModelFileError, match=f"trace.jsonl, line 2: .*{named}"):
-        read_trace(write(line(), line(id="b", **changes)))
+        read_trace(write(line(), line(**{"id": "b", **changes})))
 
 
 def test_a_missing_field_is_named(write) -> None:

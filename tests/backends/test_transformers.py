@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import io
 import json
 import subprocess
 import sys
@@ -367,6 +368,27 @@ def test_an_absent_device_is_named(folders: Folders, monkeypatch: pytest.MonkeyP
         FAMILY.open_draft(f"{folders('llama')},device=cuda", DRAFT)
 
 
+def test_a_device_that_cannot_take_the_model_is_named(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    with pytest.raises(BackendError, match=r"device cuda:99 cannot take the model.*dtype=bf16"):
+        FAMILY.open_draft(f"{folders('llama')},device=cuda:99", DRAFT)
+
+
+def test_a_folders_own_code_is_neither_run_nor_asked_for(
+    folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = copied(folders("llama"), tmp_path / "foreign")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "wonder", "auto_map": {"AutoConfig": "own.OwnConfig"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "own.py").write_text(f"open({str(tmp_path / 'was run')!r}, 'w')\nclass OwnConfig: pass\n")
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    with pytest.raises(ModelFileError, match="cannot be loaded"):
+        FAMILY.open_draft(str(folder), DRAFT)
+    assert not (tmp_path / "was run").exists()
+    assert capfd.readouterr() == ("", "")
+
+
 def copied(folder: Path, destination: Path) -> Path:
     destination.mkdir()
     for file in folder.iterdir():
@@ -380,12 +402,16 @@ def copied(folder: Path, destination: Path) -> Path:
         ("tokenizer.json", None, "holds no tokenizer.json"),
         ("model.safetensors", b"garbage", "cannot be loaded: SafetensorError"),
         ("config.json", b'{"model_type": "wonder"}', "cannot be loaded: ValueError"),
+        ("config.json", b"context", "has a context of -5 tokens"),
     ],
 )
 def test_broken_folders_are_refused(
     folders: Folders, tmp_path: Path, file: str, content: bytes | None, words: str
 ) -> None:
     folder = copied(folders("llama"), tmp_path / "broken")
+    if content == b"context":
+        config = json.loads((folder / file).read_text())
+        content = json.dumps({**config, "max_position_embeddings": -5}).encode()
     (folder / file).unlink()
     if content is not None:
         (folder / file).write_bytes(content)

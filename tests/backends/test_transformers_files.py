@@ -62,6 +62,8 @@ def test_settings_stand_behind_the_path(rest: str, expected: ModelSource | None)
         ("a,device=tpu", "device is 'tpu'; legal: cpu, cuda"),
         ("a,speed=9", "no setting 'speed'"),
         ("a,dtype=fp32,dtype=bf16", "twice"),
+        ("a,dtype=", "setting dtype is empty; legal: dtype=fp32"),
+        ("a,device= ", "setting device is empty"),
     ],
 )
 def test_wrong_specs_are_named(rest: str, words: str) -> None:
@@ -120,6 +122,7 @@ def test_end_ids_are_one_or_several(write_folder: WriteFolder) -> None:
     files = {"generation_config.json": {"eos_token_id": [7, 5]}, "config.json": {"eos_token_id": 6}}
     assert read_tokenizer_files(write_folder(files))[2] == [7, 5, 6]
     assert read_tokenizer_files(write_folder({"generation_config.json": {}, "config.json": {}}))[2] == []
+    assert read_tokenizer_files(write_folder({"config.json": {"eos_token_id": [-1, True, "x", 3]}}))[2] == [3]
 
 
 @pytest.mark.parametrize(
@@ -140,3 +143,23 @@ def test_end_ids_are_one_or_several(write_folder: WriteFolder) -> None:
 )
 def test_the_chat_template_is_the_folders(write_folder: WriteFolder, files: dict[str, Any], expected: str) -> None:
     assert read_chat_template(ModelSource(path=write_folder(files))) == expected
+
+
+@pytest.mark.parametrize("template", [5, {"a": 1}, [{"name": "default", "template": 5}]])
+def test_a_template_that_is_no_text_is_named(write_folder: WriteFolder, template: object) -> None:
+    folder = write_folder({"tokenizer_config.json": {"chat_template": template}})
+    with pytest.raises(ModelFileError, match=r"tokenizer_config\.json has a chat_template that is no text"):
+        read_chat_template(ModelSource(path=folder))
+
+
+def test_templates_that_are_none_are_passed_over_and_a_damaged_one_is_named(write_folder: WriteFolder) -> None:
+    folder = write_folder({"tokenizer_config.json": {"chat_template": [5, "x"]}})
+    assert read_chat_template(ModelSource(path=folder)) == ""
+    (folder / "chat_template.jinja").write_bytes(b"\xff\xfe")
+    with pytest.raises(ModelFileError, match=r"chat_template\.jinja cannot be read"):
+        read_chat_template(ModelSource(path=folder))
+
+
+def test_a_name_that_no_file_can_have_does_not_exist() -> None:
+    with pytest.raises(ModelFileError, match="does not exist"):
+        check_files(ModelSource(path=Path("n" * 300)))

@@ -133,6 +133,25 @@ def test_what_cannot_be_turned_into_bytes_is_refused(write_folder: WriteFolder) 
         TransformersTokenizer(write_folder(tokenizer))
 
 
+@pytest.mark.parametrize("entries", [None, 5, [5], [{"id": 1}]])
+def test_added_tokens_that_are_none_are_named(write_folder: WriteFolder, entries: object) -> None:
+    definition = {**json.loads(byte_level().to_str()), "added_tokens": entries}
+    with pytest.raises(ModelFileError, match=r"tokenizer\.json cannot be read: added_tokens"):
+        TransformersTokenizer(write_folder(byte_level(), files={"tokenizer.json": json.dumps(definition)}))
+
+
+@pytest.mark.parametrize(("vocab", "highest"), [({}, -1), ({"a": 2**32 - 1}, 2**32 - 1)])
+def test_a_vocabulary_without_end_or_ids_is_named(
+    write_folder: WriteFolder, vocab: dict[str, int], highest: int
+) -> None:
+    definition = json.loads(byte_level().to_str())
+    definition["model"] |= {"vocab": vocab, "merges": []}
+    definition["added_tokens"] = []
+    folder = write_folder(byte_level(), files={"tokenizer.json": json.dumps(definition)})
+    with pytest.raises(ModelFileError, match=f"its highest id is {highest}; legal: 0 to"):
+        TransformersTokenizer(folder)
+
+
 @pytest.mark.parametrize("content", ["{", "[]", '{"model": {"type": "wonder"}}'])
 def test_damaged_files_are_named(write_folder: WriteFolder, content: str) -> None:
     folder = write_folder(byte_level(), files={"tokenizer.json": content})

@@ -53,5 +53,11 @@ def test_the_recorded_texts_come_back_through_sockets(
 def test_what_cannot_run_live_is_named(line: str, field: str) -> None:
     (cell,) = parse_cells(LIVE.replace('regime = "ids"', line), "live")
     with pytest.raises(UnsupportedError) as error:
-        check_live(cell)
+        check_live(cell, "a.jsonl")
     assert error.value.field == field
+
+
+def test_a_file_that_a_spec_cannot_name_is_refused() -> None:
+    (cell,) = parse_cells(LIVE, "live")
+    with pytest.raises(UnsupportedError, match=r"traces is a,b\.jsonl"):
+        check_live(cell, "a,b.jsonl")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import sys
@@ -12,10 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from edgedraft.backends.trace import RecordedText
+from edgedraft.backends.trace import RecordedText, read_traces
 from edgedraft.bench.aggregate import cells_of
 from edgedraft.bench.figures import all_pictures, confidence_points
-from edgedraft.bench.report import REPORT_FILE, origins, read_run, shown, tables_of, write_report
+from edgedraft.bench.report import REPORT_FILE, origins, read_run, recorded_texts, shown, tables_of, write_report
 from edgedraft.bench.results import Row
 from edgedraft.bench.runner import RunOptions, run_cells
 from edgedraft.bench.scenario import load_cells
@@ -74,7 +75,7 @@ def test_the_page_loads_nothing(page: str) -> None:
 
 def test_every_table_and_picture_is_there_and_linked(page: str, directory: Path) -> None:
     found = outline(page)
-    pictures = ["bars-a&b", "curves-a&b", "bars-load", "edges-load", "passes", "timeline", "confidence"]
+    pictures = ["bars-a&b", "curves-a&b", "bars-load", "edges-load", "passes-curve", "timeline", "confidence"]
     tables = [table.id for table in tables_of(read_run(directory))]
     assert found.ids == [*pictures, *tables]
     assert found.links == [f"#{id_}" for id_ in found.ids]
@@ -92,7 +93,7 @@ def test_pictures_follow_the_look_of_the_page_and_have_the_bound(page: str) -> N
 def test_ids_of_equal_pictures_do_not_collide(make_row: Callable[..., Row]) -> None:
     rows = [make_row(scenario=f"{name}/code", strategy="flow", numbers={}) for name in "xy"]
     first, second = (
-        set(re.findall(r'<clipPath id="(\w+)"', each.svg)) for each in all_pictures(cells_of(rows), [], [])
+        set(re.findall(r'<clipPath id="([\w-]+)"', each.svg)) for each in all_pictures(cells_of(rows), [], [])
     )
     assert first
     assert not first & second
@@ -125,11 +126,28 @@ def test_searches_are_read_where_they_are(directory: Path) -> None:
     try:
         file.write_text(json.dumps([{"search": "grid", "ms": 41.5}]), encoding="utf-8")
         assert [table.rows for table in tables_of(read_run(directory)) if table.id == "searches"] == [[["grid", 41.5]]]
-        file.write_text("{", encoding="utf-8")
-        with pytest.raises(InvalidRequestError, match="no JSON"):
-            read_run(directory)
+        for content in ("{", "{}", "[1]", '[{"ms": [1]}]', "null"):
+            file.write_text(content, encoding="utf-8")
+            with pytest.raises(InvalidRequestError, match=r"searches\.json cannot be read"):
+                read_run(directory)
     finally:
         file.unlink()
+
+
+def test_the_curve_is_of_the_texts_that_were_replayed(directory: Path, trace_file: Path, tmp_path: Path) -> None:
+    run = read_run(directory)
+    assert recorded_texts(run, trace_file) == read_traces(trace_file)
+    assert recorded_texts(run) == [], "those that come with edgedraft are others"
+    (tmp_path / "other.jsonl").write_bytes(trace_file.read_bytes() + b"\n")
+    with pytest.raises(InvalidRequestError, match=r"other\.jsonl, which is not the file that the run replayed"):
+        recorded_texts(run, tmp_path / "other.jsonl")
+
+
+def test_no_id_is_twice_on_a_page(page: str) -> None:
+    ids = re.findall(r'\bid="([^"]*)"', page)
+    assert [each for each in set(ids) if ids.count(each) > 1] == []
+    targets = re.findall(r'href="#([^"]*)"', page) + re.findall(r"url\(#([^)]*)\)", page)
+    assert set(targets) <= {html.unescape(each) for each in ids} | set(ids)
 
 
 def test_without_matplotlib_the_extra_is_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,12 @@ import pytest
 from edgedraft.bench.results import (
     ALL_ROWS_FILE,
     ROWS_FILE,
+    TIMELINES_FILE,
     Row,
     RunDirectory,
     Span,
     Timeline,
+    exclusively,
     manifest,
     read_manifest,
     read_rows,
@@ -103,6 +105,75 @@ def test_an_out_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="cannot be written") as error:
         RunDirectory(tmp_path / "file" / "run", OURS, resume=False)
     assert error.value.field == "out"
+
+
+def test_a_timeline_that_was_cut_is_not_glued_to_the_next(make_row: Callable[..., Row], tmp_path: Path) -> None:
+    span = Span(lane="draft", start_s=0.0, end_s=0.5, num_tokens=1)
+    first, second = (
+        Timeline(scenario="a", strategy=name, tuned=False, text_id="t", spans=[span]) for name in ("vanilla", "hsl")
+    )
+    RunDirectory(tmp_path, OURS, resume=False).add([make_row()], first)
+    whole = (tmp_path / TIMELINES_FILE).read_bytes()
+    (tmp_path / TIMELINES_FILE).write_bytes(whole + whole[: len(whole) // 2])
+    RunDirectory(tmp_path, OURS, resume=True).add([make_row(seed=1)], second)
+    assert read_timelines(tmp_path) == [first, second]
+    (tmp_path / TIMELINES_FILE).write_bytes(whole + whole + b"{\n")
+    with pytest.raises(InvalidRequestError, match=r"timelines\.jsonl, line 3 is no timeline"):
+        read_timelines(tmp_path)
+    (tmp_path / TIMELINES_FILE).write_bytes(whole + whole)
+    assert read_timelines(tmp_path) == [first], "one of each run"
+
+
+def test_rows_without_a_manifest_are_not_taken_for_ours(make_row: Callable[..., Row], tmp_path: Path) -> None:
+    RunDirectory(tmp_path, OURS, resume=False).add([make_row()])
+    (tmp_path / "manifest.json").unlink()
+    before = sorted(tmp_path.iterdir())
+    for resume in (False, True):
+        with pytest.raises(InvalidRequestError, match=r"holds results\.jsonl, but no manifest\.json"):
+            RunDirectory(tmp_path, OURS, resume=resume)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"texts": []},
+        {"num_tokens": 0},
+        {"tpt_ms": -1.0},
+        {"scenario": ""},
+        {"texts": [{"id": "t", "total_ms": 0.0, "num_tokens": 1}]},
+        {"texts": [{"id": "t", "total_ms": 1.0, "num_tokens": 0}]},
+    ],
+)
+def test_a_row_that_a_report_could_not_add_up_is_refused(
+    changes: dict[str, object], make_row: Callable[..., Row], tmp_path: Path
+) -> None:
+    RunDirectory(tmp_path, OURS, resume=False).add([make_row()])
+    row = {**json.loads((tmp_path / ROWS_FILE).read_text(encoding="utf-8")), **changes}
+    (tmp_path / ROWS_FILE).write_text(json.dumps(row) + "\n", encoding="utf-8")
+    with pytest.raises(InvalidRequestError, match=r"line 1 is no row"):
+        read_rows(tmp_path)
+
+
+def test_a_disk_without_room_says_how_to_go_on(make_row: Callable[..., Row], tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path, OURS, resume=False)
+    (tmp_path / ROWS_FILE).unlink()
+    (tmp_path / ROWS_FILE).symlink_to("/dev/full")
+    with pytest.raises(InvalidRequestError, match="No space left") as error:
+        directory.add([make_row()])
+    assert "--resume" in error.value.remedy
+
+
+def test_names_that_no_file_can_have_are_errors_of_ours(tmp_path: Path) -> None:
+    long = tmp_path / ("n" * 300)
+    with pytest.raises(InvalidRequestError, match="holds no bench run"):
+        read_rows(long)
+    with pytest.raises(InvalidRequestError, match="cannot be written"), exclusively(long):
+        pass
+    (tmp_path / ROWS_FILE).mkdir()
+    (tmp_path / "manifest.json").write_text(json.dumps(OURS), encoding="utf-8")
+    with pytest.raises(InvalidRequestError, match="cannot be read"):
+        read_rows(tmp_path)
 
 
 def test_timelines_are_kept_beside(tmp_path: Path) -> None:

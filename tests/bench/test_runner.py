@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from edgedraft.backends.trace import TraceHeader, read_traces, write_traces
 from edgedraft.bench import runner
 from edgedraft.bench.results import Row, read_rows, read_timelines
 from edgedraft.bench.runner import RunOptions, run_cells
-from edgedraft.bench.scenario import Regime, Scenario, load_cells
-from edgedraft.errors import InvalidRequestError, UnsupportedError
+from edgedraft.bench.scenario import Regime, Scenario, Settings, load_cells
+from edgedraft.errors import EdgedraftError, InvalidRequestError, UnsupportedError
 
 Options = Callable[..., RunOptions]
 
@@ -106,10 +113,93 @@ def test_processes_change_nothing(cells: list[Scenario], options: Options, tmp_p
     assert run_cells(cells, options(out=tmp_path / "two", num_processes=2)) == alone
 
 
-def test_an_error_in_another_process_is_the_same_error(cells: list[Scenario], options: Options) -> None:
-    many_edges = [msgspec.structs.replace(cell, edges=4) for cell in cells]
-    with pytest.raises(InvalidRequestError, match="edges is 4, but the cell has 3 texts"):
-        run_cells(many_edges, options(num_processes=2))
+def test_an_error_in_another_process_is_the_same_error(
+    cells: list[Scenario], options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "run_job", _refused)
+    with pytest.raises(UnsupportedError, match="cell small/code cannot be run") as error:
+        run_cells(cells[:1], options(num_processes=2))
+    assert (error.value.field, error.value.remedy) == ("link", "Use another.")
+
+
+def _refused(job: runner.Job) -> runner.JobResult:
+    raise UnsupportedError(f"cell {job.scenario.name} cannot be run.", field="link", remedy="Use another.")
+
+
+def _killed(job: runner.Job) -> runner.JobResult:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError(job)
+
+
+def test_a_process_that_is_killed_is_an_error_that_says_how_to_go_on(
+    cells: list[Scenario], options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "run_job", _killed)
+    with pytest.raises(EdgedraftError, match="ended from outside") as error:
+        run_cells(cells, options(num_processes=2))
+    assert "--resume" in error.value.remedy
+
+
+def _follower(connection: Connection) -> None:
+    """A parent, to be killed, of a process that follows it; says which that is."""
+    child = multiprocessing.get_context("spawn").Process(target=_following)
+    child.start()
+    connection.send(child.pid)
+    child.join()
+
+
+def _following() -> None:
+    runner._follow_parent()
+    threading.Event().wait()
+
+
+def test_processes_end_with_a_run_that_was_killed() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    parent = multiprocessing.get_context("spawn").Process(target=_follower, args=(theirs,))
+    parent.start()
+    child_pid = ours.recv()
+    parent.kill()
+    parent.join()
+    for _ in range(300):
+        if not _is_running(child_pid):
+            return
+        threading.Event().wait(0.1)
+    os.kill(child_pid, signal.SIGKILL)
+    pytest.fail("a process is left behind")
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"edges": 4}, "cell small/code has edges 4, but 3 texts"),
+        ({"dataset": "chat", "settings": (Settings.TUNED,)}, "has: code, maths"),
+    ],
+)
+def test_what_the_texts_cannot_give_leaves_no_run_behind(
+    cells: list[Scenario], options: Options, tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    texts = [text for text in read_traces(options().traces or "") if text.kind != "chat"]
+    write_traces(tmp_path / "two.jsonl", TraceHeader(target="made", draft="made"), texts)
+    with pytest.raises(InvalidRequestError, match=said):
+        run_cells([msgspec.structs.replace(cells[0], **changes)], options(traces=tmp_path / "two.jsonl"))
+    assert not options().out.exists()
+
+
+def test_two_runs_do_not_share_a_directory(cells: list[Scenario], options: Options) -> None:
+    def start_another(done: int, total: int, result: runner.JobResult) -> None:
+        with pytest.raises(InvalidRequestError, match="another bench run writes to"):
+            run_cells(cells, options(resume=True))
+
+    rows = run_cells(cells[:1], options(), on_result=start_another)
+    assert len(read_rows(options().out)) == len(rows) == 5
 
 
 def test_the_texts_are_shared_out_over_the_edges(cells: list[Scenario], options: Options) -> None:

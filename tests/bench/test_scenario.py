@@ -89,9 +89,11 @@ def test_the_digest_tells_any_other_cell() -> None:
         ("up_range_mbit_per_s = [1.0, 2.0]", "link.change_every_s", "one is missing"),
         ("change_every_s = 20.0", "link.change_every_s", "one is missing"),
         ("up_range_mbit_per_s = [2.0, 1.0]\nchange_every_s = 20.0", "link.up_range_mbit_per_s", "[lowest, highest]"),
-        ("down_mbit_per_s = 0.0", "link.down_mbit_per_s", "above 0"),
-        ("startup_ms = -1.0", "link.startup_ms", "0 or more milliseconds"),
-        ("startup_ms = nan", "link.startup_ms", "0 or more milliseconds"),
+        ("down_mbit_per_s = 0.0", "link.down_mbit_per_s", "0.001 or more"),
+        ("startup_ms = -1.0", "link.startup_ms", "0 to 600000 milliseconds"),
+        ("startup_ms = nan", "link.startup_ms", "0 to 600000 milliseconds"),
+        ("up_mbit_per_s = 1e-300", "link.up_mbit_per_s", "0.001 or more"),
+        ("up_range_mbit_per_s = [1.0, 2.0]\nchange_every_s = 1e-9", "link.change_every_s", "0.01 seconds or more"),
         ("jitter_ms = '5'", "link.jitter_ms", "Expected `float`, got `str`"),
     ],
 )
@@ -115,17 +117,27 @@ def test_what_is_wrong_is_named(added: str, field: str, said: str) -> None:
             "cloud.step_ms = 30.0",
             "cloud.step_ms = 1.0\ncloud.max_batch_sessions = 0",
             "cloud.max_batch_sessions",
-            "1 or more",
+            "1 to 256",
         ),
         ("dataset = 'code'", "", "scenario", "missing required field `dataset`"),
         ("dataset = 'code'", "dataset = 'chat'\nsettings = ['paper']", "settings", "no numbers for dataset 'chat'"),
         ("strategies = ['vanilla']", "strategies = []", "strategies", "at least one"),
         ("strategies = ['vanilla']", "strategies = ['a', 'a']", "strategies", "each name once"),
         ("regime = 'ids'", "regime = 'ids'\nedges = 0", "edges", "1 to 64"),
-        ("regime = 'ids'", "regime = 'ids'\nmax_tokens = 0", "max_tokens", "1 or more"),
-        ("regime = 'ids'", "regime = 'ids'\nmax_texts = 0", "max_texts", "1 or more"),
+        ("regime = 'ids'", "regime = 'ids'\nmax_tokens = 0", "max_tokens", "1 to 1000000"),
+        ("regime = 'ids'", f"regime = 'ids'\nmax_tokens = {10**30}", "max_tokens", "1 to 1000000"),
+        ("regime = 'ids'", "regime = 'ids'\nmax_texts = 0", "max_texts", "1 to 1000000"),
         ("regime = 'ids'", "regime = 'ids'\nseeds = 0", "seeds", "1 to 1000"),
         ("regime = 'ids'", "regime = [", "scenario", "no TOML"),
+        ("regime = 'ids'", "regime = " + 2_000 * "[", "scenario", "no TOML"),
+        ("regime = 'ids'", "regime = 'all'", "regime", "There are: paper, ids."),
+        ("regime = 'ids'", "regime = 'ids'\nsettings = ['tuned', 'tuned']", "settings", "settings is tuned, tuned;"),
+        ("name = 'small'", "", "name", "name is empty"),
+        ("name = 'small'", "name = ['small']", "name", "name is ['small']"),
+        ("name = 'small'", "grid.name = ['a', 'b']", "grid.name", "is the scenario's"),
+        ("edge.draft_ms = 20.0", "edge = 5\ngrid.edge.draft_ms = [1.0]", "grid.edge.draft_ms", "contradict"),
+        ("edge.draft_ms = 20.0", "edge.draft_ms = 600_001.0", "edge.draft_ms", "0 to 600000 milliseconds"),
+        ("cloud.step_ms = 30.0", "cloud.step_ms = 0.0", "cloud.step_ms", "above 0"),
     ],
 )
 def test_a_value_that_contradicts_is_named(line: str, other: str, field: str, said: str) -> None:
@@ -135,6 +147,12 @@ def test_a_value_that_contradicts_is_named(line: str, other: str, field: str, sa
         parse_cells(text.replace(line, other), "my.toml")
     assert error.value.field == field
     assert said in str(error.value)
+
+
+def test_values_that_differ_little_are_two_cells() -> None:
+    empty_table = SMALL.replace("rtt_ms = 60.0\n", "")
+    cells = parse_cells(empty_table + "[grid]\nlink.rtt_ms = [100.0, 100.0001]", "x")
+    assert [cell.name for cell in cells] == ["small/rtt_ms=100", "small/rtt_ms=100.0001"]
 
 
 def test_a_grid_without_end_is_refused() -> None:

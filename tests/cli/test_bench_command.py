@@ -55,6 +55,9 @@ def test_progress_goes_to_stderr_and_the_table_to_stdout(run, tmp_path: Path) ->
         (("bench", "run", "s1", "--live"), "cannot run live: regime is paper"),
         (("bench", "run", "quick", "--traces", "none.jsonl"), "cannot be read"),
         (("bench", "report", "nowhere"), "holds no bench run"),
+        (("bench", "report", "n" * 300), "holds no bench run"),
+        (("bench", "run", "quick", "--out", "n" * 300), "cannot be written: File name too long"),
+        (("bench", "searches", "s1", "--out", "n" * 300), "cannot be written: File name too long"),
     ],
 )
 def test_what_is_wrong_is_one_line_with_its_remedy(

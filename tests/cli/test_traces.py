@@ -67,6 +67,8 @@ def test_record_refuses_before_it_records(run, prompts: Path, tmp_path: Path) ->
         f"error: out {prompts} is there already. Give another name, or add --overwrite.\n",
     )
     assert refused(out=tmp_path)[0] == 2
+    assert refused(out=tmp_path / ("n" * 300))[0] == 3
+    assert refused(out=tmp_path / ("n" * 245))[0] == 3, "a name, but not with what is added while it is written"
     assert refused(out=tmp_path / "none" / "new.jsonl")[0] == 3
     assert refused(out=new, prompts=tmp_path / "none.txt")[0] == 2
     assert refused(out=new, draft="lookup")[0] == 2
@@ -74,6 +76,14 @@ def test_record_refuses_before_it_records(run, prompts: Path, tmp_path: Path) ->
     assert code == 3
     assert "one vocabulary has 301 ids, the other 300" in message
     assert not new.exists()
+
+
+def test_prompts_are_not_overwritten(run, prompts: Path) -> None:
+    words = ("--target", TOY, "--draft", NOISY, "--prompts", str(prompts), "--out", str(prompts), "--overwrite")
+    refused = run("traces", "record", *words)
+    assert refused.code == 2
+    assert "is the file of prompts" in refused.err
+    assert prompts.read_text() == "first\nsecond\n"
 
 
 def test_show_refuses_what_is_no_trace(run, prompts: Path) -> None:

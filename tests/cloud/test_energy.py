@@ -168,6 +168,14 @@ def test_the_best_meter_there_is(monkeypatch: pytest.MonkeyPatch, powercap: Path
     assert isinstance(choose_meter(on_gpu=False, powercap_dir=powercap), RaplMeter)
 
 
+def test_a_gpu_without_a_power_sensor_leaves_its_library_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FalseNvml()
+    nvml.fails = True
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
+    assert choose_meter(on_gpu=True).reading().kind is EnergyKind.MODELLED
+    assert not nvml.is_open
+
+
 def test_without_a_sensor_energy_is_modelled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)  # importing it fails
     gpu, processor = choose_meter(on_gpu=True), choose_meter(on_gpu=False, powercap_dir=tmp_path)

@@ -214,7 +214,6 @@ class TestSecondWay:
 
         assert session.core.pending.hedge is None
 
-    @pytest.mark.xfail(strict=True, reason="the epoch of a dropped hedge is taken for a new one")
     def test_drafts_of_one_that_the_text_has_left_are_dropped_and_answered(self) -> None:
         """The edge took it up from a commit that ended where both still agreed."""
         session = Session(eager=True, assist=Assist.ALWAYS)

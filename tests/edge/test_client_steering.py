@@ -154,7 +154,7 @@ def test_a_file_that_cannot_be_read_costs_a_tuning_and_not_the_request(
             answer = await client.generate(prompt_ids=PROMPT_IDS, max_tokens=5, strategy="pipesd")
             assert not answer.notices
         (cache / "tuner").mkdir(exist_ok=True)
-        for name in [TunerStore(cache).path(key) for key in keys]:
+        for name in [TunerStore(cache).path(key) for key in list(keys)]:
             name.write_text('{"edgedraft_tuner": 99}')
         async with AsyncEdgeClient(shared_cloud.url, draft=draft_spec) as client:
             answer = await client.generate(prompt_ids=PROMPT_IDS, max_tokens=5, strategy="pipesd")

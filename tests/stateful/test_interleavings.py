@@ -33,6 +33,7 @@ NAMED = (
     pipesd(token_threshold=0.2, sequence_threshold=0.1, cost=SLOW_LINK),
     upload_immediate(token_threshold=0.1, sequence_threshold=0.02),
     *(flow(assist=assist, cost=SLOW_LINK) for assist in Assist),
+    *(flow(assist=assist, hedging=None) for assist in Assist),
     *(flow(assist=assist, hedging=Hedging(patience=1.0, least_use=0.0)) for assist in Assist),
     flow(assist="bubble", hedging=Hedging(patience=2.0, least_use=0.05), cost=SLOW_LINK),
 )

@@ -54,6 +54,28 @@ def test_without_assist_every_wrong_token_costs_a_round_trip() -> None:
     assert told.tpt_s == pytest.approx(0.01 + 0.05 + 0.03 + 0.05, rel=0.02)
 
 
+def test_a_guess_that_the_answer_overtakes_is_not_drafted_twice() -> None:
+    """Six steps of a second, an answer during the seventh, and on behind what it brought."""
+    text = [SURE] * 5 + [UNSURE] + [SURE] * 6
+    told = pipesd(text, costs_of(draft_s=1.0), Thresholds(0.5, 1e-6))
+    assert told.tpt_s * 12 == pytest.approx(6 + 1 + 5 + 1, abs=0.2)
+
+
+def test_in_the_bubble_the_target_writes_and_otherwise_it_waits() -> None:
+    text = ([SURE] * 8 + [Outcome(0.9, is_right=False)]) * 20
+    none, bubble, always = (flow(text, costs_of(draft_s=0.05), assist) for assist in Assist)
+    assert none.passes_per_token < bubble.passes_per_token < always.passes_per_token
+    assert none.tpt_s > bubble.tpt_s > always.tpt_s
+
+
+def test_the_cloud_judges_no_more_at_once_than_is_worth_it() -> None:
+    """Hardly half of the ids are right, and each takes as long as a pass: then none is judged at all."""
+    text = [Outcome(0.9, is_right=place % 5 < 2) for place in range(100)]
+    told = flow(text, costs_of(draft_s=0.001, per_id_s=0.03), Assist.ALWAYS)
+    assert told.tpt_s == pytest.approx(0.03, rel=0.05)
+    assert told.passes_per_token == 1.0
+
+
 def test_a_pass_that_grows_with_its_ids_makes_flow_slower() -> None:
     text = ([SURE] * 9 + [Outcome(0.3, is_right=False)]) * 10
     assert flow(text, costs_of(per_id_s=0.01), Assist.ALWAYS).tpt_s > flow(text, costs_of(), Assist.ALWAYS).tpt_s

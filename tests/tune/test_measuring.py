@@ -113,13 +113,14 @@ def test_a_link_without_samples_is_as_the_handshake_found_it() -> None:
 def test_links_are_learnt_over_requests_whose_clocks_start_anew() -> None:
     """Ten requests of one message each, 30 ms up and down, never a clock that goes back."""
     measurements = Measurements()
-    for _ in range(10):
+    for number in range(10):
+        sent_s = 1.0 - 0.05 * number
         observe(measurements, Start(), 0.0)
         observe(measurements, LinkUp(0), 0.0)
-        observe(measurements, TokenDrafted(0, 3, token(1)), 0.5, SendToCloud(draft_of(3, [1])))
+        observe(measurements, TokenDrafted(0, 3, token(1)), sent_s, SendToCloud(draft_of(3, [1])))
         timings = Timings(0, 20_000, 20_000, 0, 4)
         commit = commit_of(3, [1, 2], num_judged=1, num_accepted=1, timings=timings)
-        observe(measurements, MessageReceived(commit), 0.5 + 0.06 + 0.02)
+        observe(measurements, MessageReceived(commit), sent_s + 0.06 + 0.02)
         measurements.link.opened()
     assert measurements.link.num_dropped == 0
     estimate = measurements.link.estimate

@@ -197,7 +197,8 @@ def test_stalls_and_clocks_that_jump_do_no_harm() -> None:
     for number in range(80):
         request.round(round_s=(0.2, 0.2, 40.0, -3.0)[number % 4])
     record = steering.record()
-    assert record.choice is None or record.choice["choice"] in {"flow", "cloud-only", "pipesd"}
+    assert record.choice is not None
+    assert record.choice["predicted_tpt_ms"]["flow"] < 100  # type: ignore[index]
     assert record.draft_step_s == pytest.approx(0.02)
 
 

@@ -190,7 +190,7 @@ def passes_curve(cells: Sequence[CellResults]) -> Picture:
     grid[0, 0].set_ylabel("ms per token")
     _legend(figure, grid[0, 0])
     caption = "Down and to the left is better. Flow trades the two by its assist: none, bubble, always."
-    return _picture(figure, "passes", "Time against target passes", caption)
+    return _picture(figure, "passes-curve", "Time against target passes", caption)
 
 
 def _passes_point(result: Result) -> tuple[float, float]:
@@ -286,10 +286,12 @@ def _figure(width_inches: float, height_inches: float) -> Figure:
 
 def _picture(figure: Figure, id_: str, title: str, caption: str) -> Picture:
     buffer = io.StringIO()
-    with _load().rc_context({"svg.hashsalt": id_}):  # keeps the ids of several pictures in one page apart
+    with _load().rc_context({"svg.hashsalt": id_}):  # the same picture each time
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
+    prefix = re.sub(r"\W", "-", id_)  # keeps the ids of several pictures in one page apart
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
     svg = re.sub(r' width="[\d.]+pt"| height="[\d.]+pt"', "", svg, count=2)
     return Picture(id=id_, title=title, caption=caption, svg=svg)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from os import cpu_count
 from pathlib import Path
@@ -17,7 +17,7 @@ from rich.text import Text
 from edgedraft.bench.baselines import ENTRIES
 from edgedraft.bench.overhead import DEFAULT_ROUNDS, Figure, measure
 from edgedraft.bench.report import read_run, recorded_texts, shown, tables_of, write_report
-from edgedraft.bench.results import Row
+from edgedraft.bench.results import Row, exclusively
 from edgedraft.bench.runner import JobResult, RunOptions, run_cells
 from edgedraft.bench.scenario import Scenario, built_in_names, load_cells
 from edgedraft.bench.searches import search_rows, write_searches
@@ -191,9 +191,11 @@ def searches(
     as_json: options.Json = False,
 ) -> None:
     """Compare how well the tuner, grid and random search find PipeSD's thresholds, 16 candidates of 20 tokens each."""
-    rows = list(search_rows(load_cells(scenarios, _chosen(only or [])), num_seeds=seeds, traces=traces))
-    if out is not None:
-        write_searches(out, rows)
+    cells = load_cells(scenarios, _chosen(only or []))
+    with nullcontext() if out is None else exclusively(out):  # an out that cannot be written is known beforehand
+        rows = list(search_rows(cells, num_seeds=seeds, traces=traces))
+        if out is not None:
+            write_searches(out, rows)
     if as_json:
         print_json({"searches": rows})
     else:

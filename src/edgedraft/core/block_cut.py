@@ -22,9 +22,11 @@ class PassCost:
     """Learns from the passes of one target, whatever session they were for: `step_s` plus `per_draft_s` for each id.
 
     A line by least squares over the newest passes (weights fall geometrically); flat while all took equally many ids.
+    The first pass of all warms the engine up and is left out.
     """
 
     def __init__(self) -> None:
+        self._is_warm = False
         self._weight = 0.0
         self._mean_ids = 0.0
         self._mean_s = 0.0
@@ -35,7 +37,10 @@ class PassCost:
         """One pass, its wait for the worker not counted. One that took no time was not measured."""
         if not 0.0 < verify_s < math.inf:
             return
-        if self._weight > 0.0:
+        if not self._is_warm:
+            self._is_warm = True
+            return
+        if self._spread_ids > 0.0:  # before that nobody knows what more ids take
             verify_s = min(verify_s, STALL_FACTOR * max(self._mean_s, self.pass_s(num_draft_ids)))
         kept = KEPT_PER_PASS * self._weight
         self._weight = kept + 1.0

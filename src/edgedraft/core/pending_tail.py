@@ -59,7 +59,10 @@ class PendingTail:
         return epoch == self.epoch and not self.is_dead(epoch)
 
     def begin(self, epoch: int) -> None:
+        """A newer epoch. That of a second way that the text has left is dead from the start."""
         self.epoch = epoch
+        if epoch <= self._spent_hedge_epoch:
+            self.dead_epoch = epoch
         self.clear()
 
     def kill(self, position: int) -> None:

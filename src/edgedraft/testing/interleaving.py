@@ -143,7 +143,7 @@ class _Link:
 class World:
     """One request, one seed, one strategy, some faults. `play` returns the committed ids, prompt first.
 
-    Every second seed asks for log-probabilities.
+    Every second seed asks for log-probabilities. Where each draft id makes a pass longer, blocks are cut.
     """
 
     def __init__(
@@ -160,6 +160,7 @@ class World:
         self.random = random.Random(seed)  # noqa: S311
         self.strategy = strategy
         self.agreement = agreement
+        self.per_draft_s = self.random.choice((0.0, STEP_S))
         self.max_tokens = max_tokens
         self.prompt_ids = [self.random.randrange(1, NUM_IDS) for _ in range(self.random.randrange(1, 4))]
         self.now_s = 0.0
@@ -478,7 +479,8 @@ class World:
         before = self.cloud.length
         epoch = self.cloud.pending.epoch
         given = logprobs if job.logprobs else None
-        self._to_cloud(PassDone(job.pass_id, accepted, target_choice(context), kind, 0.0, 0.0, given))
+        verify_s = STEP_S + self.per_draft_s * len(job.draft_ids)
+        self._to_cloud(PassDone(job.pass_id, accepted, target_choice(context), kind, 0.0, verify_s, given))
         if self.cloud.length > before:
             self._check_pass(job, epoch)
 

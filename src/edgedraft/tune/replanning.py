@@ -13,6 +13,8 @@ from edgedraft.tune.gates import ChangeGate
 from edgedraft.tune.measuring import Measurements
 
 LEAST_STARTUP_S, LEAST_PER_TOKEN_S, LEAST_DRAFT_S, LEAST_ROUND_S = 1e-3, 1e-4, 2e-4, 1e-3
+LEAST_DRIFT_S = 5e-3
+"""Thresholds are hardly worth anything where less than that is at stake."""
 LEAST_IN_FLIGHT_TOKENS, MOST_IN_FLIGHT_TOKENS, SPARE_IN_FLIGHT_TOKENS = 4, 64, 4
 
 
@@ -93,17 +95,19 @@ class DriftGate:
     def __init__(self, tokens_per_figure: int = 100) -> None:
         self._tokens_per_figure = tokens_per_figure
         self._time_per_token = ChangeGate()
-        self._round = ChangeGate(confirmations=2)
+        self._round = ChangeGate(least=LEAST_DRIFT_S)
+        self._draft = ChangeGate(least=LEAST_DRIFT_S)
         self._seen: LinkEstimate | None = None
         self._num_tokens, self._elapsed_s = 0, 0.0
 
     def round_changed(self, measurements: Measurements) -> bool:
-        """A round trip and a pass, in draft steps: what thresholds weigh against a wrong token."""
+        """What thresholds weigh against each other: a round trip and a pass, and a draft step."""
         estimate, costs = measurements.link.estimate, measurements.costs()
         if estimate is None or costs is None or estimate is self._seen:
             return False
         self._seen = estimate
-        return self._round.changed((estimate.rtt_s + costs.step_s) / costs.draft_s)
+        round_changed = self._round.changed(estimate.rtt_s + costs.step_s)
+        return self._draft.changed(costs.draft_s) or round_changed
 
     def time_changed(self, num_tokens: int, elapsed_s: float) -> bool:
         """Only while thresholds are held: trials change the time by themselves."""

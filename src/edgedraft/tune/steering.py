@@ -216,9 +216,9 @@ class Steering:
 
     @property
     def is_tuned(self) -> bool:
-        """Whether thresholds are held that this edge has found, or was given."""
+        """Whether thresholds are held that this edge has found by trials."""
         state = self.knowledge.tuning.state
-        return state is not None and state.phase is Phase.HOLDING
+        return state is not None and state.phase is Phase.HOLDING and state.num_trials > 0
 
     def record(self) -> ControlRecord:
         """What was measured and done, for the request's account."""

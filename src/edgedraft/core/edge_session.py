@@ -366,7 +366,7 @@ class EdgeSession:
             return []
         self._draft_is_lost = True
         self.strategy = dataclasses.replace(
-            self.strategy, uses_draft=False, assist=Assist.ALWAYS, eager=False, rule=Rule.MATCH
+            self.strategy, uses_draft=False, assist=Assist.ALWAYS, eager=False, hedging=None, rule=Rule.MATCH
         )
         self._drop_tail()
         notice = Notice(f"Going on without the draft model (cloud-only): {reason}.")

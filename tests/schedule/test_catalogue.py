@@ -162,3 +162,24 @@ class TestFlow:
 
 def test_all_named_strategies_are_exact() -> None:
     assert {strategy_named(name).rule for name in (*STRATEGIES, *ABLATIONS)} == {Rule.MATCH}
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "value"),
+    [
+        ("hsl", "token_threshold", "x"),
+        ("hsl", "token_threshold", None),
+        ("hsl", "token_threshold", 1.5),
+        ("pipesd", "sequence_threshold", [1]),
+        ("edgellm", "factor", True),
+        ("vanilla", "draft_length", 1.5),
+        ("vanilla", "draft_length", True),
+        ("vanilla", "draft_length", 10**30),
+        ("flow", "assist", "sometimes"),
+    ],
+)
+def test_a_number_that_is_none_is_refused_by_name(name: str, number: str, value: object) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        strategy_named(name, **{number: value})
+    assert caught.value.field == number
+    assert "legal:" in str(caught.value)

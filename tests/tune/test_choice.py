@@ -62,6 +62,17 @@ def test_thresholds_in_use_are_tried_too() -> None:
     assert forecasts(Evidence(text, (), Option.PIPESD, COSTS, exact), (Option.PIPESD,)).thresholds == exact
 
 
+def test_dearer_passes_ask_more_rarely() -> None:
+    text = ([Outcome(0.9, is_right=True)] * 9 + [Outcome(0.2, is_right=False)]) * 6
+    cheap, dear = (
+        forecasts(Evidence(text, (), Option.FLOW, COSTS, pass_price_s=price_s), (Option.PIPESD,))
+        for price_s in (0.0, 10.0)
+    )
+    assert dear.by_option[Option.PIPESD].passes_per_token <= cheap.by_option[Option.PIPESD].passes_per_token
+    assert dear.by_option[Option.PIPESD].tpt_s >= cheap.by_option[Option.PIPESD].tpt_s
+    assert dear.thresholds != cheap.thresholds
+
+
 def test_the_reason_names_the_next_best() -> None:
     prices_s = {Option.FLOW: 0.0123, Option.CLOUD_ONLY: 0.03, Option.PIPESD: 0.02}
     assert reason(Option.FLOW, prices_s, LATENCY) == "flow is predicted at 12.3 ms a token; pipesd at 20.0."

@@ -200,7 +200,8 @@ class Never(_Steady):
 
 
 def _check_threshold(field: str, value: float) -> None:
-    if not 0.0 < value < 1.0:  # which no NaN fulfils
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0.0 < value < 1.0:  # which no NaN fulfils
         raise InvalidRequestError(
             f"{field} is {value}; legal: above 0 and below 1.",
             field=field,

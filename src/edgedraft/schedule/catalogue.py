@@ -36,15 +36,16 @@ FREE_LINK = LinkCost(startup_s=0.0, per_token_s=2e-6)
 DEFAULT_DRAFT_S = 0.036
 HEDGING = Hedging()
 MAX_IN_FLIGHT_TOKENS = 64
+MAX_DRAFT_LENGTH = 256
 AHEAD_TOKENS = 64
 """No bound of its own: the trigger and the in-flight cap end a draft-ahead before."""
 
 
 def vanilla(draft_length: int = DEFAULT_DRAFT_LENGTH_TOKENS, *, rule: Rule = Rule.MATCH) -> Strategy:
     """Draft a fixed number of tokens, send them whole, wait (Leviathan et al. 2023, over a link)."""
-    if draft_length < 1:
+    if not isinstance(draft_length, int) or isinstance(draft_length, bool) or not 1 <= draft_length <= MAX_DRAFT_LENGTH:
         raise InvalidRequestError(
-            f"draft_length is {draft_length}; legal: 1 or more.",
+            f"draft_length is {draft_length}; legal: 1 to {MAX_DRAFT_LENGTH}.",
             field="draft_length",
             remedy="Use the strategy 'cloud-only' to draft nothing.",
         )
@@ -108,10 +109,17 @@ def flow(
         upload=UploadWhenFree(cost),
         draft_ahead_tokens=AHEAD_TOKENS,
         max_in_flight_tokens=MAX_IN_FLIGHT_TOKENS,
-        assist=Assist(assist),
+        assist=_assist(assist),
         eager=True,
         hedging=hedging,
     )
+
+
+def _assist(value: Assist | str) -> Assist:
+    try:
+        return Assist(value)
+    except ValueError:
+        raise InvalidRequestError(f"assist is '{value}'; legal: {', '.join(Assist)}.", field="assist") from None
 
 
 def auto() -> Strategy:

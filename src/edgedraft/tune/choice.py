@@ -88,7 +88,7 @@ def options(strategy: str, objective: Objective) -> tuple[Option, ...]:
 class Evidence:
     """What a choice rests on. `text`: all that is remembered; `recent`: what the option in use, `used`, was timed on.
 
-    `thresholds`: those of `pipesd` now, where it has any.
+    `thresholds`: those of `pipesd` now, where it has any. `pass_price_s`: what they are chosen by besides time.
     """
 
     text: Sequence[Outcome]
@@ -96,6 +96,7 @@ class Evidence:
     used: Option
     costs: Costs
     thresholds: Thresholds | None = None
+    pass_price_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def forecasts(evidence: Evidence, wanted: Sequence[Option]) -> Forecasts:
     """Takes a millisecond or two; reads nothing but its arguments."""
     tried = TRIED_THRESHOLDS if evidence.thresholds is None else (*TRIED_THRESHOLDS, evidence.thresholds)
     text, costs = evidence.text, evidence.costs
-    best = min(tried, key=lambda thresholds: forecast.pipesd(text, costs, thresholds).tpt_s)
+    best = min(tried, key=lambda pair: forecast.pipesd(text, costs, pair).price_s(evidence.pass_price_s))
     in_use = evidence.thresholds or best
     return Forecasts(
         {option: _forecast(option, text, costs, best) for option in wanted},

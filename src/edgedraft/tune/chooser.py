@@ -131,7 +131,7 @@ class Chooser:
         recent = tuple(self._stint.outcomes)
         if len(recent) < LEAST_SHARE_SEEN * self._stint.num_tokens or self._stint.tpt_s is None:
             recent = ()  # what was not drafted in time is missing, and was hardly like the rest
-        return Evidence(tuple(measurements.text), recent, self.option, costs, thresholds)
+        return Evidence(tuple(measurements.text), recent, self.option, costs, thresholds, self.objective.pass_price_s)
 
     # -- decisions -----------------------------------------------------------------------------------------------------
 

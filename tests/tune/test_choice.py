@@ -63,14 +63,15 @@ def test_thresholds_in_use_are_tried_too() -> None:
 
 
 def test_dearer_passes_ask_more_rarely() -> None:
-    text = ([Outcome(0.9, is_right=True)] * 9 + [Outcome(0.2, is_right=False)]) * 6
+    """Every fifth token is unsure and right three times of four: asking at each saves time and costs passes."""
+    unsure = [Outcome(0.55, is_right=number % 4 != 0) for number in range(16)]
+    text = [each for one in unsure for each in (*[Outcome(0.99, is_right=True)] * 4, one)]
     cheap, dear = (
         forecasts(Evidence(text, (), Option.FLOW, COSTS, pass_price_s=price_s), (Option.PIPESD,))
         for price_s in (0.0, 10.0)
     )
-    assert dear.by_option[Option.PIPESD].passes_per_token <= cheap.by_option[Option.PIPESD].passes_per_token
-    assert dear.by_option[Option.PIPESD].tpt_s >= cheap.by_option[Option.PIPESD].tpt_s
-    assert dear.thresholds != cheap.thresholds
+    assert dear.by_option[Option.PIPESD].passes_per_token < cheap.by_option[Option.PIPESD].passes_per_token
+    assert dear.by_option[Option.PIPESD].tpt_s > cheap.by_option[Option.PIPESD].tpt_s
 
 
 def test_the_reason_names_the_next_best() -> None:

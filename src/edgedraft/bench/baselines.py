@@ -40,10 +40,12 @@ class Knob:
 class Entry:
     """A row of the bench: a strategy of the catalogue, numbers that are fixed, the paper's, and those to be tuned.
 
-    `told`: what of the link and the edge it is told besides: `cost`, `draft_s`.
+    `told`: what of the link and the edge it is told besides: `cost`, `draft_s`. `objective`: steered while it runs, as
+    live requests are; None: its numbers stay.
     """
 
     strategy: str
+    objective: str | None = None
     told: Sequence[str] = ()
     fixed: Mapping[str, object] = field(default_factory=dict)
     paper: Mapping[Dataset, Numbers] = field(default_factory=dict)
@@ -92,6 +94,9 @@ ENTRIES: Mapping[str, Entry] = MappingProxyType(
             ),
         ),
         "pipesd": Entry(strategy="pipesd", told=_PLAN, paper=_PIPESD_PAPER, knobs=_PAIR),
+        "auto": Entry(strategy="auto", objective="latency"),
+        "auto/cost": Entry(strategy="auto", objective="cost"),
+        "pipesd/steered": Entry(strategy="pipesd", objective="latency"),
         "flow": Entry(strategy="flow", told=("cost",), fixed={"assist": "always"}),
         "flow/bubble": Entry(strategy="flow", told=("cost",), fixed={"assist": "bubble"}),
         "flow/none": Entry(strategy="flow", told=("cost",), fixed={"assist": "none"}),

@@ -14,6 +14,7 @@ from edgedraft.bench.measured import CellRun, TextRun
 from edgedraft.bench.scenario import Regime, Scenario
 from edgedraft.bench.simulated import POWER, network_of, strategy_of
 from edgedraft.edge.blocking import EdgeClient
+from edgedraft.edge.request import RequestOptions
 from edgedraft.errors import EdgedraftError, UnsupportedError
 from edgedraft.metrics.energy import EnergyKind
 from edgedraft.testing.link import running_link
@@ -63,7 +64,9 @@ def run_live(
     times = f"step_ms={cloud_profile.step_ms:g},per_draft_ms={cloud_profile.per_draft_ms:g}"
     target = f"replay:{trace},{times},per_session_ms={cloud_profile.per_session_ms:g}"
     draft = f"replay:{trace},draft_ms={scenario.edge.draft_s * 1e3:g}"
-    strategy = strategy_of(scenario, entry, numbers)
+    chosen: RequestOptions = {"strategy": strategy_of(scenario, entry, numbers), "max_tokens": scenario.max_tokens}
+    if entry.objective is not None:
+        chosen |= {"strategy": entry.strategy, "objective": entry.objective}  # by name, and so steered
     with cloud_process(target) as cloud:
         address = urlsplit(cloud.url)
         port = address.port or 0
@@ -73,7 +76,7 @@ def run_live(
                 client.connect()
                 runs = []
                 for text in texts:
-                    answer = client.generate(text.id, strategy=strategy, max_tokens=scenario.max_tokens)
+                    answer = client.generate(text.id, **chosen)
                     _check(text, answer.text)
                     runs.append(TextRun(text_id=text.id, record=answer.record))
         # The replayed target computes nothing: its declared power over the time that it was busy.

@@ -18,11 +18,15 @@ from edgedraft.metrics.records import RequestRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextRun:
-    """One text of a run, simulated or live. `spans`: where known, what each lane did; seconds from its start."""
+    """One text of a run, simulated or live. `spans`: where known, what each lane did; seconds from its start.
+
+    `late`: tokens after the first 64, and the seconds they took; none where that is not known.
+    """
 
     text_id: str
     record: RequestRecord
     spans: Sequence[Span] = ()
+    late: tuple[int, float] = (0, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +85,7 @@ def row_of(scenario: Scenario, texts: Sequence[RecordedText], name: RowName, run
         tpt_ms=run.tpt_s * 1e3,
         tpt_low_ms=low_ms,
         tpt_high_ms=high_ms,
+        late_tpt_ms=_ratio(sum(each.late[1] for each in run.texts) * 1e3, sum(each.late[0] for each in run.texts)),
         ttft_ms=_ratio(sum(firsts_s) * 1e3, len(firsts_s)),
         bound_ms=bound_ms(scenario, [text.right for text in texts]),
         cloud_only_ms=cloud_only_ms(scenario),

@@ -41,10 +41,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """One run: a cell, a strategy with its numbers, a seed. Times in milliseconds, sums over texts before dividing.
 
     `tpt_ms`: total time over committed tokens, `tpt_low_ms` to `tpt_high_ms` its 95 % interval over the texts.
-    `ttft_ms`: mean over texts. `bound_ms`: the linear bound (`bench.bounds`). `cloud_only_ms`: a target pass, what the
-    target alone takes for a token, link apart. `target_passes_per_token`, `tokens_up_per_token`, `bytes_up_per_token`:
-    over committed tokens. `acceptance_rate`, `rollback_rate`: None where nothing was judged. `reused`, `discarded`:
-    draft-ahead tokens. `ecs_j_per_100`: cloud joules per 100 committed tokens, `energy_kind` says from where.
+    `late_tpt_ms`: the same without each text's first 64 tokens; None where that is not known. `ttft_ms`: mean over
+    texts. `bound_ms`: the linear bound (`bench.bounds`). `cloud_only_ms`: a target pass, the target's own pace, link
+    apart. `target_passes_per_token`, `tokens_up_per_token`, `bytes_up_per_token`: per committed token.
+    `acceptance_rate`, `rollback_rate`: None where nothing was judged. `reused`, `discarded`: draft-ahead tokens.
+    `ecs_j_per_100`: cloud joules per 100 committed tokens, `energy_kind` says from where.
     `numbers`: the strategy's own. `controls`: what steering did. `texts`: what the intervals are drawn over.
     """
 
@@ -58,6 +59,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     tpt_ms: float
     tpt_low_ms: float
     tpt_high_ms: float
+    late_tpt_ms: float | None = None
     ttft_ms: float | None
     bound_ms: float
     cloud_only_ms: float

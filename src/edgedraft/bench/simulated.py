@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Sequence
 from random import Random
 from typing import Any
+
+import numpy as np
 
 from edgedraft.backends.trace import RecordedText
 from edgedraft.bench.baselines import Entry, Numbers
@@ -31,7 +34,11 @@ from edgedraft.sim import (
     simulate,
     varying_bandwidth,
 )
+from edgedraft.tune.choice import Objective
+from edgedraft.tune.steering import Knowledge, Steering
 
+EARLY_TOKENS = 64
+"""What a strategy that measures first may take to settle."""
 ID_BYTES = 5
 """What a draft token's id takes in a message, at the most."""
 POWER = A800_CLASS
@@ -52,8 +59,9 @@ def simulate_cell(
     The same arguments give the same run. Raises `InvalidRequestError` where there are more edges than texts, and what
     the simulator raises.
     """
+    edges = edges_of(scenario, entry, numbers, texts, seed=seed)
     answers = simulate(
-        edges_of(scenario, entry, numbers, texts, seed=seed),
+        edges,
         target_of(scenario),
         seed=seed,
         max_batch_sessions=scenario.cloud.max_batch_sessions,
@@ -63,7 +71,14 @@ def simulate_cell(
         texts=[_text_run(answer) for answer in answers],
         energy_j=POWER.energy_j(sum(answer.target_busy_s for answer in answers)),
         energy_kind=EnergyKind.MODELLED,
+        controls=_controls(edges[0]),
     )
+
+
+def _controls(edge: SimulatedEdge) -> dict[str, Any]:
+    """What steering had measured and decided at the end, on the first edge."""
+    steering = edge.steering
+    return dataclasses.asdict(steering.record()) if isinstance(steering, Steering) else {}
 
 
 def edges_of(
@@ -81,9 +96,18 @@ def edges_of(
             payload=PAPER if scenario.regime == Regime.PAPER else IDS,
             max_tokens=scenario.max_tokens,
             eos_ids=end_ids(texts),
+            steering=_steering(entry, strategy, seed, number),
         )
         for number in range(scenario.edges)
     ]
+
+
+def _steering(entry: Entry, strategy: Strategy, seed: int, edge_number: int) -> Steering | None:
+    """What is learnt on an edge is kept from text to text, as a client keeps it from request to request."""
+    if entry.objective is None:
+        return None
+    knowledge = Knowledge(np.random.default_rng([seed, edge_number]))
+    return Steering(knowledge, strategy, objective=Objective.of(entry.objective))
 
 
 def check_shares(scenario: Scenario, texts: Sequence[RecordedText]) -> None:
@@ -158,4 +182,13 @@ def _text_run(answer: SimulatedAnswer) -> TextRun:
         )
         for each in answer.spans
     ]
-    return TextRun(text_id=answer.text.id, record=answer.record, spans=spans)
+    return TextRun(text_id=answer.text.id, record=answer.record, spans=spans, late=late_pace(answer.token_times_s))
+
+
+def late_pace(token_times_s: Sequence[float]) -> tuple[int, float]:
+    """How many tokens came after the 64th, and in how many seconds; from the end of the burst that the 64th was in."""
+    times_s = list(token_times_s)
+    first = EARLY_TOKENS
+    while first < len(times_s) and times_s[first] == times_s[first - 1]:
+        first += 1
+    return (len(times_s) - first, times_s[-1] - times_s[first - 1]) if first < len(times_s) else (0, 0.0)

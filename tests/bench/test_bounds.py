@@ -61,7 +61,11 @@ def test_a_cells_bound_is_over_all_tokens_of_its_cut_texts() -> None:
     assert cloud_only_ms(cell) == 30.0
 
 
-WITHOUT_ASSIST = sorted(set(ENTRIES) - {"cloud-only", "flow", "flow/bubble"})
+WITHOUT_ASSIST = sorted(
+    label
+    for label, entry in ENTRIES.items()
+    if entry.strategy not in ("cloud-only", "auto") and entry.fixed.get("assist", "none") == "none"
+)
 
 
 @given(

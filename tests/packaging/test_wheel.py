@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_WHEEL_BYTES = 1_000_000
-FAMILIES = {"toy", "lookup", "llamacpp"}
+FAMILIES = {"toy", "lookup", "llamacpp", "replay", "transformers"}
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +91,6 @@ def test_torch_is_pinned_and_its_companions_are_absent(wheel: zipfile.ZipFile) -
 
 def test_extras_are_the_ones_the_readme_names(wheel: zipfile.ZipFile) -> None:
     extras = set(_metadata(wheel).get_all("Provides-Extra") or [])
-    assert extras == {"llamacpp", "demo", "torch", "caption", "gateway", "vllm", "dev"}
+    assert extras == {"llamacpp", "demo", "torch", "bench", "caption", "gateway", "vllm", "dev"}
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert not [extra for extra in extras if f"`{extra}`" not in readme]

@@ -17,6 +17,8 @@ from edgedraft.types import Assist
 MISFIT_TOKENS = 40
 MISFIT_ACCEPTANCE_RATE = 0.1
 LATENCY, COST = "latency", "cost"
+COST_SLACK = 1.1
+"""How much slower than the best thresholds others may be for fewer target passes, under the objective `cost`."""
 TRIED_THRESHOLDS: Sequence[Thresholds] = tuple(
     Thresholds(token, sequence)
     for token, sequence in ((0.1, 0.02), (0.3, 0.1), (0.3, 0.3), (0.5, 0.3), (0.6, 0.35), (0.8, 0.35), (0.9, 0.6),
@@ -115,12 +117,22 @@ def forecasts(evidence: Evidence, wanted: Sequence[Option]) -> Forecasts:
     """Takes a millisecond or two; reads nothing but its arguments."""
     tried = TRIED_THRESHOLDS if evidence.thresholds is None else (*TRIED_THRESHOLDS, evidence.thresholds)
     text, costs = evidence.text, evidence.costs
-    best = min(tried, key=lambda pair: forecast.pipesd(text, costs, pair).price_s(evidence.pass_price_s))
+    best = _best({pair: forecast.pipesd(text, costs, pair) for pair in tried}, evidence.pass_price_s)
     in_use = evidence.thresholds or best
     return Forecasts(
         {option: _forecast(option, text, costs, best) for option in wanted},
         _forecast(evidence.used, evidence.recent, costs, in_use) if evidence.recent else None,
         best,
+    )
+
+
+def _best(by_pair: Mapping[Thresholds, Forecast], pass_price_s: float) -> Thresholds:
+    """The cheapest pair; where passes alone count, that with the fewest among those not much slower than the best."""
+    if pass_price_s < math.inf:
+        return min(by_pair, key=lambda pair: by_pair[pair].price_s(pass_price_s))
+    most_s = COST_SLACK * min(each.tpt_s for each in by_pair.values())
+    return min(
+        (pair for pair in by_pair if by_pair[pair].tpt_s <= most_s), key=lambda pair: by_pair[pair].passes_per_token
     )
 
 

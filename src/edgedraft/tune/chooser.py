@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 
@@ -77,6 +78,7 @@ class Chooser:
         self.objective = objective
         self.option = options[0]
         self.choice: Choice | None = None
+        self.thresholds: Thresholds | None = None
         self.num_changes = 0
         self._factors: dict[Option, float] = {}
         self._stint = Stint()
@@ -84,6 +86,11 @@ class Chooser:
         self._since_decision = 0
         self._until_probe = self._probe_after = FIRST_PROBE_TOKENS
         self._is_misfit = False
+
+    @property
+    def by_forecast(self) -> bool:
+        """Whether thresholds are those of the forecast: passes alone count, which no trial of times could find."""
+        return self.objective.pass_price_s == math.inf
 
     @property
     def is_probing(self) -> bool:
@@ -111,7 +118,8 @@ class Chooser:
     def evidence(self, measurements: Measurements, thresholds: Thresholds | None) -> Evidence | None:
         """What to forecast from, where a decision is due."""
         least = PROBE_TOKENS if self.is_probing else DECIDE_TOKENS
-        if self.option is Option.CLOUD_ONLY or len(self.options) == 1 or self._since_decision < least:
+        nothing_to_decide = len(self.options) == 1 and not self.by_forecast
+        if self.option is Option.CLOUD_ONLY or nothing_to_decide or self._since_decision < least:
             return None
         costs = measurements.costs()
         # A trial ends whatever it has shown: where hardly anything was drafted in time, that is what it has shown.
@@ -138,6 +146,7 @@ class Chooser:
     def decide(self, forecasts: Forecasts) -> None:
         """Change over, or stay, by what was forecast of each option and how the one in use really went."""
         self._is_misfit = False
+        self.thresholds = forecasts.thresholds
         self._learn(forecasts)
         pass_price_s = self.objective.pass_price_s
         prices_s, times_s = {}, {}

@@ -33,7 +33,7 @@ from edgedraft.tune.chooser import Chooser
 from edgedraft.tune.measuring import Measurements, is_time
 from edgedraft.tune.replanning import UploadPlanner
 from edgedraft.tune.search import Thresholds
-from edgedraft.tune.thresholds import ThresholdTuning
+from edgedraft.tune.thresholds import ThresholdTuning, with_thresholds
 from edgedraft.types import Assist, DraftToken
 
 Work = Callable[[], Suggestion | Forecasts]
@@ -108,7 +108,11 @@ class Steering:
             self.knowledge.planner.take(measurements)
             if is_time(elapsed_s, STALL_S):
                 self._chooser.took(len(commit.token_ids), elapsed_s, measurements)
-            if self._chooser.option is Option.PIPESD and self._option is Option.PIPESD:
+            if (
+                self._chooser.option is Option.PIPESD
+                and self._option is Option.PIPESD
+                and not self._chooser.by_forecast
+            ):
                 self._tune(commit, judged, elapsed_s)
         elif not isinstance(event, Start):
             return None
@@ -139,10 +143,11 @@ class Steering:
         knowledge, chooser = self.knowledge, self._chooser
         if chooser is None or knowledge.is_working or knowledge.steered is not self:
             return None
-        if chooser.option is Option.PIPESD and knowledge.tuning.needs_suggestion:
+        if chooser.option is Option.PIPESD and not chooser.by_forecast and knowledge.tuning.needs_suggestion:
             knowledge.is_working = True
             return knowledge.tuning.begin().suggest
-        evidence = chooser.evidence(knowledge.measurements, knowledge.tuning.thresholds)
+        held = chooser.thresholds if chooser.by_forecast else knowledge.tuning.thresholds
+        evidence = chooser.evidence(knowledge.measurements, held)
         if evidence is None:
             return None
         knowledge.is_working = True
@@ -159,7 +164,7 @@ class Steering:
             self.knowledge.tuning.begin().adopt(result)
         elif isinstance(result, Forecasts) and self._chooser is not None:
             self._chooser.decide(result)
-            if self._chooser.option is Option.PIPESD:
+            if self._chooser.option is Option.PIPESD and not self._chooser.by_forecast:
                 self.knowledge.tuning.begin(result.thresholds)
 
     # -- the strategy to use -------------------------------------------------------------------------------------------
@@ -194,6 +199,8 @@ class Steering:
         return flow(assist=ASSISTS[option])
 
     def _tuned(self, strategy: Strategy) -> Strategy:
+        if self._chooser is not None and self._chooser.by_forecast:
+            return with_thresholds(strategy, self._chooser.thresholds)
         tuning = self.knowledge.tuning
         tuning.begin()
         return tuning.applied(strategy)

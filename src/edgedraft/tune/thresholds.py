@@ -64,8 +64,12 @@ class ThresholdTuning:
 
     def applied(self, strategy: Strategy) -> Strategy:
         """`strategy` with the thresholds to use now."""
-        if self.tuner is None:
-            return strategy
-        token, sequence = self.tuner.thresholds
-        trigger = DualThreshold(token_threshold=token, sequence_threshold=sequence)
-        return strategy if strategy.trigger == trigger else dataclasses.replace(strategy, trigger=trigger)
+        return with_thresholds(strategy, None if self.tuner is None else self.tuner.thresholds)
+
+
+def with_thresholds(strategy: Strategy, thresholds: Thresholds | None) -> Strategy:
+    """The strategy with these thresholds; itself where there are none, or where it has them."""
+    if thresholds is None:
+        return strategy
+    trigger = DualThreshold(token_threshold=thresholds.token, sequence_threshold=thresholds.sequence)
+    return strategy if strategy.trigger == trigger else dataclasses.replace(strategy, trigger=trigger)

@@ -18,6 +18,7 @@ import msgspec
 from edgedraft.backends.base import BackendOptions, ScoreRequest
 from edgedraft.backends.registry import open_draft, open_target
 from edgedraft.bench.cloud_process import CloudProcess, cloud_process
+from edgedraft.bench.control_cost import STEERED, control_s_per_drafted_token, plan_s, suggestion_s
 from edgedraft.bench.core_cost import (
     DRAFT_LENGTH_TOKENS,
     NUM_SAMPLED_ROWS,
@@ -29,6 +30,7 @@ from edgedraft.bench.core_cost import (
 from edgedraft.edge.answer import Answer
 from edgedraft.edge.blocking import EdgeClient
 from edgedraft.errors import CloudUnreachableError
+from edgedraft.schedule.catalogue import DEFAULT_DRAFT_S
 
 DEFAULT_ROUNDS = 200
 LARGE_VOCAB_IDS = 152_000
@@ -45,6 +47,7 @@ ROUND_LIMIT_MS, CORE_LIMIT_US, SAMPLING_LIMIT_MS = 2.0, 50.0, 1.0
 UP_LIMIT_BYTES, DOWN_LIMIT_BYTES = 64.0, 96.0
 PROMPT_JOURNEYS_LIMIT = 1.1
 HEALTH_LIMIT_MS = 50.0
+PLAN_LIMIT_MS, SUGGESTION_LIMIT_MS, CONTROL_LIMIT_PERCENT = 1.0, 4.0, 1.5
 
 Say = Callable[[str], None]
 
@@ -69,12 +72,23 @@ def measure(num_rounds: int = DEFAULT_ROUNDS, *, on_step: Say = lambda step: Non
     yield from core_figures(num_tokens=max(1_000, num_rounds * DRAFT_LENGTH_TOKENS))
     on_step(f"sampling at {LARGE_VOCAB_IDS} ids")
     yield from sampling_figures()
+    on_step("planning, tuning and steering")
+    yield from control_figures()
     on_step(f"{num_rounds} rounds over loopback")
     yield from round_figures(num_rounds)
     on_step("bytes")
     yield from byte_figures()
     on_step("/health during a prefill")
     yield from health_figures()
+
+
+def control_figures() -> Iterator[Figure]:
+    """What runs beside a request on the edge: against a draft model that takes 36 ms a token."""
+    yield Figure("planning 20 draft tokens, median", plan_s() * 1e3, "ms", PLAN_LIMIT_MS)
+    yield Figure("the tuner's last suggestion, median", suggestion_s() * 1e3, "ms", SUGGESTION_LIMIT_MS)
+    for name in STEERED:
+        share = 100 * control_s_per_drafted_token(name) / DEFAULT_DRAFT_S
+        yield Figure(f"steering '{name}', of the processor at 36 ms a draft token", share, "%", CONTROL_LIMIT_PERCENT)
 
 
 def core_figures(*, num_tokens: int) -> Iterator[Figure]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgedraft.core.cloud_settings import CloudState
+from edgedraft.core.cloud_settings import CloudSessionSettings, CloudState
 from edgedraft.core.events import EAGER, OWN, REQUESTED, EdgeMessage, PassDone, PrefillDone, RunPass
 from edgedraft.protocol.messages import Commit, CommitKind, Error, Hedge
 from edgedraft.types import Assist, DraftDistribution, Owner, Rule
@@ -250,3 +250,27 @@ def test_timings_tell_when_the_newest_draft_came_and_how_long_that_is_ago() -> N
     timings = command.message.timings  # type: ignore[union-attr]
     assert (timings.queue_us, timings.verify_us) == (125_000, 250_000)
     assert (timings.arrival_us, timings.arrival_end, timings.turnaround_us) == (500_000, 4, 750_000)
+
+
+class TestEcho:
+    """Where the target writes by itself it takes along what the text said before."""
+
+    def test_a_repeat_is_judged_and_told_as_the_targets_own(self) -> None:
+        session = Session(assist=Assist.ALWAYS, eager=True, num_prompt=6, token_ids=[5, 6, 7, 8, 5, 6])
+        assert passes(session) == [(OWN, (7, 8, 5, 6))]
+
+        commit = session.answer(2, 9, CommitKind.RECOVERED)
+
+        assert (commit.position, commit.token_ids, commit.kind) == (6, [7, 8, 9], CommitKind.OWN)
+        assert (commit.num_judged, commit.num_accepted) == (0, 0), "the draft has no part in it"
+
+    def test_cloud_only_is_plain(self) -> None:
+        session = Session(assist=Assist.ALWAYS, num_prompt=6, token_ids=[5, 6, 7, 8, 5, 6])
+        assert passes(session) == [(OWN, ())]
+
+    def test_it_stays_within_the_budget_and_the_lead(self) -> None:
+        text = {"num_prompt": 6, "token_ids": [5, 6, 7, 8, 5, 6], "assist": Assist.ALWAYS, "eager": True}
+        short = Session(**text, max_length=8)
+        assert passes(short) == [(OWN, (7,))]
+        settings = CloudSessionSettings(num_ids=100, eos_ids=frozenset({0}), context_length=50, assist_lead_tokens=3)
+        assert passes(Session(settings, **text)) == [(OWN, (7, 8))]

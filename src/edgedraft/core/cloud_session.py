@@ -13,6 +13,7 @@ from typing import assert_never
 from edgedraft.core.block_cut import AcceptanceRate, best_cut
 from edgedraft.core.cloud_log import CloudLog
 from edgedraft.core.cloud_settings import CloudSessionSettings, CloudState, check_open
+from edgedraft.core.echo import Echo
 from edgedraft.core.events import (
     EAGER,
     OWN,
@@ -89,6 +90,8 @@ class CloudSession:
         self._arrival = (0.0, 0.0, 0)
         self._pass: RunPass | None = None
         self._acceptance = AcceptanceRate()
+        self._echo = Echo()
+        self._echoed = AcceptanceRate()
 
     @property
     def log(self) -> Sequence[int]:
@@ -341,7 +344,7 @@ class CloudSession:
         priority = self._priority()
         if priority is None:
             return []
-        return [self._start_pass(priority, () if priority is OWN else self._ids_to_judge())]
+        return [self._start_pass(priority, self._echo_ids() if priority is OWN else self._ids_to_judge())]
 
     def _ids_to_judge(self) -> Sequence[int]:
         """Rule *ratio* judges up to the flagged position only: which ids are tested must not depend on arrival."""
@@ -353,6 +356,15 @@ class CloudSession:
             least = 0 if request.assist is Assist.ALWAYS else 1
             count = best_cut(count, self.settings.pass_cost, self._acceptance.rate, least=least)
         return self.pending.ids[:count]
+
+    def _echo_ids(self) -> Sequence[int]:
+        """Guesses at what the target itself writes, within the lead of rule 8 and as many as are worth their time."""
+        log = self._opened
+        if not log.request.eager:
+            return ()
+        lead = self.settings.assist_lead_tokens - (self.length - self.edge_length)
+        guesses = self._echo.guess(log.ids, min(lead, log.max_length - len(log)) - 1)
+        return guesses[: best_cut(len(guesses), self.settings.pass_cost, self._echoed.rate, least=0)]
 
     def _priority(self) -> Priority | None:
         if self.pending.questions:
@@ -401,14 +413,16 @@ class CloudSession:
         verdict = accepted if event.next_id is None else (*accepted, event.next_id)
         position = self.length
         token_ids = self._opened.append_verdict(verdict, event.num_accepted, event.logprobs)
-        commands = self._commit(
-            position,
-            token_ids,
-            CommitKind.ACCEPTED_ONLY if len(token_ids) < len(verdict) else event.kind,
-            num_judged=len(done.draft_ids),
-            num_accepted=min(event.num_accepted, len(token_ids)),
-            timings=self._timings(event, now_s),
-        )
+        timings = self._timings(event, now_s)
+        if done.priority is OWN:
+            self._echoed.add(event.num_accepted, then_wrong=event.num_accepted < len(done.draft_ids))
+            commands = self._commit(position, token_ids, CommitKind.OWN, timings=timings)
+        else:
+            kind = CommitKind.ACCEPTED_ONLY if len(token_ids) < len(verdict) else event.kind
+            num_accepted, num_judged = min(event.num_accepted, len(token_ids)), len(done.draft_ids)
+            commands = self._commit(
+                position, token_ids, kind, num_judged=num_judged, num_accepted=num_accepted, timings=timings
+            )
         self._reconcile_pending(token_ids)
         return [*commands, *self._next_pass()]
 

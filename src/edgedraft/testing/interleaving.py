@@ -481,7 +481,7 @@ class World:
         given = logprobs if job.logprobs else None
         verify_s = STEP_S + self.per_draft_s * len(job.draft_ids)
         self._to_cloud(PassDone(job.pass_id, accepted, target_choice(context), kind, 0.0, verify_s, given))
-        if self.cloud.length > before:
+        if self.cloud.length > before and job.priority != OWN:
             self._check_pass(job, epoch)
 
     def _check_pass(self, job: RunPass, epoch: int) -> None:

@@ -69,7 +69,7 @@ class TestTwoQuestions:
 
         session.answer(2, 9, CommitKind.BONUS)
 
-        assert [question.position for question in session.core.pending.questions] == [6]
+        assert session.core.pending.questions == [6]
         assert passes(session) == [(REQUESTED, (7, 8)), (REQUESTED, (10,))]
         session.answer(1, 11, CommitKind.BONUS)
         assert session.core.pending.questions == []
@@ -185,7 +185,7 @@ class TestSecondWay:
         assert session.core.pending.questions == []
         session.draft(4, [], epoch=1, verify=True)
 
-        assert [question.position for question in session.core.pending.questions] == [4]
+        assert session.core.pending.questions == [4]
 
     def test_it_tells_how_far_the_edge_is(self) -> None:
         session = Session(eager=True, assist=Assist.ALWAYS)

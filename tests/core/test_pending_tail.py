@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgedraft.core.pending_tail import PendingTail, Question, SecondWay
+from edgedraft.core.pending_tail import PendingTail, SecondWay
 from edgedraft.core.sequence import common_prefix_length
 from edgedraft.errors import GapError, InvalidRequestError
 from edgedraft.protocol.messages import Draft, Hedge
@@ -95,7 +95,7 @@ class TestDrafts:
 
     def test_a_new_epoch_forgets_ids_questions_and_the_second_way(self) -> None:
         pending = with_hedge(3, 18)
-        pending.questions.append(Question(5, 0.0))
+        pending.questions.append(5)
 
         pending.begin(2)
 

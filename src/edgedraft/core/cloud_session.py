@@ -33,7 +33,7 @@ from edgedraft.core.events import (
     SendToEdge,
     TargetFailed,
 )
-from edgedraft.core.pending_tail import PendingTail, Question
+from edgedraft.core.pending_tail import PendingTail
 from edgedraft.core.sequence import common_prefix_length
 from edgedraft.errors import (
     EdgedraftError,
@@ -268,7 +268,7 @@ class CloudSession:
             self._commit_unjudged()
         else:
             self.pending.num_dropped += len(message.token_ids)
-        return self._on_verify(message, now_s) if message.verify else self._next_pass()
+        return self._on_verify(message) if message.verify else self._next_pass()
 
     def _on_hedge(self, message: Hedge) -> list[CloudCommand]:
         """A second way beside the drafts. Where it is taken its ids are judged like any other."""
@@ -313,12 +313,12 @@ class CloudSession:
             )
         self._check_ids(message.token_ids)
 
-    def _on_verify(self, message: Draft, now_s: float) -> list[CloudCommand]:
+    def _on_verify(self, message: Draft) -> list[CloudCommand]:
         """Rule 1: every `verify` is answered, by an empty commit where nothing is left to judge."""
         flagged = message.position + len(message.token_ids)
         if not self.pending.is_current(message.epoch) or self._opened.ended or self._is_past(flagged):
             return [*self._commit(self.length, [], CommitKind.ACCEPTED_ONLY), *self._next_pass()]
-        self.pending.questions.append(Question(flagged, now_s))
+        self.pending.questions.append(flagged)
         return self._next_pass()
 
     def _is_past(self, flagged: int) -> bool:
@@ -351,7 +351,7 @@ class CloudSession:
         request = self._opened.request
         count = min(len(self.pending), MAX_DRAFT_TOKENS_PER_PASS)
         if request.rule is Rule.RATIO and self.pending.questions:
-            count = min(count, self.pending.questions[0].position - self.length)
+            count = min(count, self.pending.questions[0] - self.length)
         if request.eager:
             least = 0 if request.assist is Assist.ALWAYS else 1
             count = best_cut(count, self.settings.pass_cost, self._acceptance.rate, least=least)
@@ -437,7 +437,7 @@ class CloudSession:
             pending.settle_hedge(self.log)
             return
         pending.drop_first(equal)
-        while pending.questions and self._is_past(pending.questions[0].position):
+        while pending.questions and self._is_past(pending.questions[0]):
             pending.questions.pop(0)
         pending.settle_hedge(self.log)
         self._commit_unjudged()

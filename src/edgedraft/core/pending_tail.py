@@ -11,14 +11,6 @@ from edgedraft.protocol.messages import Draft, Hedge
 from edgedraft.types import DraftDistribution
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A verdict asked for at `asked_s` on everything before `position`."""
-
-    position: int
-    asked_s: float
-
-
 @dataclass(slots=True)
 class SecondWay:
     """What the edge believes if the text has `ids[0]` at `position` (message `Hedge`)."""
@@ -32,15 +24,15 @@ class PendingTail:
     """Draft ids of the present `epoch`, from the log's end on.
 
     `judged`: for each id whether it is up for judgement (always, unless the edge owns the log). `questions`: the
-    verdicts asked for and not given, the oldest first. `dead_epoch`: the newest epoch that a mismatch has killed (rule
-    3). `num_dropped`: ids thrown away.
+    positions up to which verdicts are asked for and not given, the oldest first. `dead_epoch`: the newest epoch that a
+    mismatch has killed (rule 3). `num_dropped`: ids thrown away.
     """
 
     def __init__(self) -> None:
         self.ids: list[int] = []
         self.distributions: list[DraftDistribution] = []
         self.judged: list[bool] = []
-        self.questions: list[Question] = []
+        self.questions: list[int] = []
         self.epoch = 0
         self.dead_epoch = -1
         self.num_dropped = 0

@@ -69,5 +69,5 @@ $(STAMP): pyproject.toml
 	@( elapsed=0; while sleep $(HEARTBEAT_S) >/dev/null 2>&1; do elapsed=$$((elapsed + $(HEARTBEAT_S))); \
 	     echo "  ... still installing, $$elapsed s so far"; done ) & heartbeat=$$!; \
 	  trap 'kill $$heartbeat 2>/dev/null' EXIT; trap 'exit 130' INT TERM; \
-	  $(BIN)/python -m pip install --progress-bar off --disable-pip-version-check -e '.[demo,torch,bench,dev]'
+	  $(BIN)/python -m pip install --progress-bar off --disable-pip-version-check -e '.[demo,torch,bench,caption,containers,microphone,dev]'
 	@touch $(STAMP)

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "edgedraft"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-PURE = ("core", "schedule", "tune", "protocol", "metrics", "types.py", "errors.py")
+PURE = ("core", "schedule", "tune", "protocol", "metrics", "types.py", "speech_features.py", "errors.py")
 
 _CLOCKS_AND_CHANCE = "time datetime random secrets uuid"
 _INPUT_AND_OUTPUT = "os io pathlib shutil subprocess tempfile logging socket ssl select selectors http urllib"

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedraft.errors import InvalidRequestError
+from edgedraft.speech_features import FeatureSpec
 
 Float32Array = npt.NDArray[np.float32]
 Float64Array = npt.NDArray[np.float64]
@@ -157,12 +158,14 @@ class CommittedToken:
     """One token of the answer. `position` counts from the first prompt token.
 
     `logprob`: the target's, where it was asked for; never that of a `local` token, which the target has not seen.
+    `entropy`: the draft's at this position, in nats, where the edge owns the text.
     """
 
     token_id: int
     position: int
     kind: TokenKind
     logprob: float | None = None
+    entropy: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +175,7 @@ class ModelInfo:
     `vocab_size`: width of a row of logits. `num_ids`: the real vocabulary; ids from there on are padding and are
     never drafted or accepted. `deterministic`: whether rows are bit-identical however they are computed, and
     `exactness_note` says what that depends on. `on_gpu`: it computes on a GPU, whose power can be measured.
+    `features`: what of a recording it listens to; None for a model of text.
     """
 
     name: str
@@ -184,6 +188,7 @@ class ModelInfo:
     deterministic: bool = False
     exactness_note: str = ""
     on_gpu: bool = False
+    features: FeatureSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

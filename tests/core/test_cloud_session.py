@@ -47,6 +47,7 @@ def opening(**changes: Any) -> Open:
         "eager": False,
         "timings": False,
         "logprobs": False,
+        "bonus": False,
         "fork_of": b"",
         "token_ids": [5, 6],
     }

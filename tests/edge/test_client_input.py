@@ -11,7 +11,6 @@ import pytest
 from edgedraft import AsyncEdgeClient
 from edgedraft.backends.toy import ToyDraft
 from edgedraft.backends.toy_model import ToyModel, ToySettings
-from edgedraft.core.strategy import Strategy
 from edgedraft.edge.request import Request, RequestOptions
 from edgedraft.errors import (
     ContextLengthError,
@@ -20,9 +19,9 @@ from edgedraft.errors import (
     UnsupportedError,
     VocabularyMismatchError,
 )
+from edgedraft.schedule.caption_catalogue import ugsd
 from edgedraft.schedule.catalogue import vanilla
 from edgedraft.testing.cloud import RunningCloud
-from edgedraft.types import Rule
 
 BAD = [
     ("prompt", {"prompt": ""}),
@@ -145,7 +144,7 @@ def test_rule_rank_is_refused_for_a_text(shared_cloud: RunningCloud, draft_spec:
         UnsupportedError,
         draft_spec,
         prompt="hi",
-        strategy=Strategy(name="ranked", rule=Rule.RANK, rank=3),
+        strategy=ugsd(threshold=1.0, rank=3),
     )
     assert error.field == "rule"  # type: ignore[attr-defined]
 

@@ -554,6 +554,7 @@ def opening(channel: int, num_pieces: int) -> list[FromEdge]:
         eager=False,
         timings=True,
         logprobs=False,
+        bonus=False,
         fork_of=b"",
         token_ids=[1],
     )

@@ -80,6 +80,7 @@ OPEN = Open(
     eager=False,
     timings=False,
     logprobs=False,
+    bonus=False,
     fork_of=b"",
     token_ids=[1, 2, 3],
 )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from edgedraft.speech_features import FeatureSpec, SpeechFeatures
 from edgedraft.types import Float32Array, ModelInfo
 
 
@@ -103,6 +104,48 @@ class TargetBackend(Protocol):
 
     def shutdown(self) -> None:
         """Free the model."""
+
+
+@runtime_checkable
+class CaptionTokenizer(Tokenizer, Protocol):
+    """The tokenizer of a model that captions speech: it also knows how that model is asked."""
+
+    languages: tuple[str, ...]
+    """ISO 639-1 codes, the default first."""
+
+    def caption_prompt(self, language: str) -> list[int]:
+        """Ids of the request for a caption in `language`, at least one. The same ids on the edge and in the cloud:
+        what a model needs around them (chat template, places for the audio) its back end adds by itself.
+
+        Raises `InvalidRequestError` for a language that the model was not made for.
+        """
+
+
+@runtime_checkable
+class ListeningDraft(DraftBackend, Protocol):
+    """A draft that hears a recording (`info.features` says in which form).
+
+    `sends`: what of a recording is given to the targets that it was made for.
+    """
+
+    sends: FeatureSpec
+
+    def listen(self, features: SpeechFeatures) -> None:
+        """Hear another recording: forgets all tokens. Called before the first `append` of a request.
+
+        Raises `UnsupportedError` for features of another spec, `ContextLengthError` for more than fit.
+        """
+
+
+@runtime_checkable
+class ListeningTarget(TargetBackend, Protocol):
+    """A target whose sessions each have a recording (`info.features` says in which form)."""
+
+    def listen(self, session_id: bytes, features: SpeechFeatures) -> None:
+        """The recording of a session: between its `open` and the first `prefill` after that. Runs no model.
+
+        Raises `UnsupportedError` for features of another spec, `ContextLengthError` for more than fit.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,6 +88,7 @@ def _settings(config: CloudConfig, info: ModelInfo, tokenizer: Tokenizer) -> Clo
         context_length=info.context_length,
         max_pending_tokens=config.max_pending_tokens,
         assist_lead_tokens=config.assist_lead_tokens,
+        features=info.features,
     )
 
 

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from edgedraft.backends.base import ScoreRequest, TargetBackend
+from edgedraft.backends.base import ListeningTarget, ScoreRequest, TargetBackend
 from edgedraft.core.events import (
     CancelPass,
     CloseTarget,
@@ -30,7 +30,7 @@ from edgedraft.core.events import (
     TargetFailed,
 )
 from edgedraft.core.verify import verify
-from edgedraft.errors import BackendError, EdgedraftError
+from edgedraft.errors import BackendError, EdgedraftError, UnsupportedError
 from edgedraft.schedule.verify_batcher import PrefillStep, QueuedPass, VerifyBatcher
 from edgedraft.types import Float32Array
 
@@ -162,11 +162,19 @@ class TargetWorker:
         self._batcher.cancel(session)
         self._sessions[session] = _Opened(command)
         try:
-            self._target.open(session, command.prompt_ids, command.committed_ids)
+            self._open_in_target(session, command)
         except Exception as error:
             self._fail(session, error)
         else:
             self._batcher.add_prefill(session)
+
+    def _open_in_target(self, session: bytes, command: OpenTarget) -> None:
+        self._target.open(session, command.prompt_ids, command.committed_ids)
+        if command.features is None:
+            return
+        if not isinstance(self._target, ListeningTarget):
+            raise UnsupportedError("features were sent; this target takes text only.", field="features")
+        self._target.listen(session, command.features)
 
     def _close(self, session: bytes) -> None:
         self._batcher.cancel(session)
@@ -221,7 +229,7 @@ class TargetWorker:
             raise BackendError("The session has no place in the target.")
         if not queued.command.committed_ids and not opened.has_row:
             command = opened.command
-            self._target.open(queued.session, command.prompt_ids, command.committed_ids)
+            self._open_in_target(queued.session, command)
             while self._target.prefill(queued.session):
                 pass
         opened.has_row = False
@@ -242,6 +250,7 @@ class TargetWorker:
                 distributions=command.distributions,
                 judged=command.judged,
                 logprobs=command.logprobs,
+                bonus=command.bonus,
             )
         except Exception as error:
             self._fail(queued.session, error)

@@ -43,6 +43,11 @@ class CloudLog:
         written = len(self.ids) > self.prompt_length
         return len(self.ids) >= self.max_length or (written and self.ids[-1] in self.stop_ids)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that the session is opened with has come."""
+        return self.target_length >= self._opened_length
+
     def take_piece(self, token_ids: Sequence[int]) -> bool:
         """A piece of the text that the session is opened with; whether it was the last.
 
@@ -51,8 +56,10 @@ class CloudLog:
         self.ids.extend(token_ids)
         if len(self.ids) > self._opened_length:
             raise MalformedFrameError(f"Open announced {self._opened_length} ids; {len(self.ids)} came.")
+        if len(self.ids) < self._opened_length:
+            return False
         self.target_length = self._opened_length
-        return len(self.ids) == self._opened_length
+        return True
 
     def holds(self, resume: Resume) -> bool:
         """Whether the text starts with what the edge holds, and the rest can be sent with all that it asked for."""

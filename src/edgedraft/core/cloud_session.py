@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
+from edgedraft.core.arrivals import Arrivals
 from edgedraft.core.block_cut import AcceptanceRate, best_cut
 from edgedraft.core.cloud_log import CloudLog
 from edgedraft.core.cloud_settings import CloudSessionSettings, CloudState, check_open
+from edgedraft.core.draft_checks import check_draft, check_hedge, check_ids
 from edgedraft.core.echo import Echo
 from edgedraft.core.events import (
     EAGER,
@@ -33,6 +35,7 @@ from edgedraft.core.events import (
     SendToEdge,
     TargetFailed,
 )
+from edgedraft.core.feature_assembly import FeatureAssembly
 from edgedraft.core.pending_tail import PendingTail
 from edgedraft.core.sequence import common_prefix_length
 from edgedraft.errors import (
@@ -42,7 +45,6 @@ from edgedraft.errors import (
     MalformedFrameError,
     SaturatedError,
     SessionLostError,
-    UnsupportedError,
 )
 from edgedraft.protocol.codec import error_to_wire
 from edgedraft.protocol.messages import (
@@ -87,7 +89,8 @@ class CloudSession:
     def _reset_incarnation(self) -> None:
         self.pending = PendingTail()
         self.edge_length = 0
-        self._arrival = (0.0, 0.0, 0)
+        self._arrivals = Arrivals()
+        self._features = FeatureAssembly(self.settings.features)
         self._pass: RunPass | None = None
         self._acceptance = AcceptanceRate()
         self._echo = Echo()
@@ -151,11 +154,7 @@ class CloudSession:
                 case Cancel() | Close():
                     return self._close()
                 case Features():
-                    raise UnsupportedError(
-                        f"features of kind '{message.kind}' were sent; this target takes text only.",
-                        field="features",
-                        remedy="Use a target made for captioning.",
-                    )
+                    return self._on_features(message)
                 case _:
                     assert_never(message)
         except GapError as error:
@@ -187,25 +186,29 @@ class CloudSession:
         return self._take_ids(message.token_ids)
 
     def _take_ids(self, token_ids: Sequence[int]) -> list[CloudCommand]:
+        check_ids(token_ids, self.settings.num_ids)
+        return self._begin() if self._opened.take_piece(token_ids) else []
+
+    def _on_features(self, message: Features) -> list[CloudCommand]:
+        return self._begin() if self._features.take(message) else []
+
+    def _begin(self) -> list[CloudCommand]:
+        """The text is here; so is the recording, where the target listens to one: hand them to the target."""
         log = self._opened
-        self._check_ids(token_ids)
-        if not log.take_piece(token_ids):
+        if not (log.is_complete and self._features.is_complete):
             return []
         self.state = CloudState.PREFILLING
         self.edge_length = len(log)
         opened = Opened(channel=self.channel, incarnation=self.incarnation, committed_length=len(log))
         return [
             *self._send(opened),
-            OpenTarget(self.incarnation, log.ids[: log.prompt_length], log.ids[log.prompt_length :]),
+            OpenTarget(
+                self.incarnation,
+                log.ids[: log.prompt_length],
+                log.ids[log.prompt_length :],
+                self._features.features,
+            ),
         ]
-
-    def _check_ids(self, token_ids: Sequence[int]) -> None:
-        if token_ids and not 0 <= min(token_ids) <= max(token_ids) < self.settings.num_ids:
-            raise InvalidRequestError(
-                f"token_ids hold {max(token_ids)}; the vocabulary has {self.settings.num_ids} ids.",
-                field="token_ids",
-                remedy="Draft and target must share a vocabulary: run `edgedraft doctor`.",
-            )
 
     # -- resuming and losing the link ------------------------------------------------------------------------------
 
@@ -233,8 +236,10 @@ class CloudSession:
         )
 
     def _catch_up(self, from_length: int) -> list[CloudCommand]:
-        """What the edge lacks, in as many commits as it takes."""
+        """What the edge lacks, in as many commits as it takes. It lacks nothing of a text that it owns."""
         commands: list[CloudCommand] = []
+        if self._opened.edge_owns:
+            return commands
         for start in range(from_length, self.length, MAX_IDS_PER_PIECE):
             commands += self._commit(start, self.log[start : start + MAX_IDS_PER_PIECE], CommitKind.OWN)
         return commands
@@ -256,62 +261,30 @@ class CloudSession:
     # -- drafts ----------------------------------------------------------------------------------------------------
 
     def _on_draft(self, message: Draft, now_s: float) -> list[CloudCommand]:
-        self._check_draft(message)
-        self._note_arrival(message, now_s)
+        check_draft(message, self._opened, self.settings.num_ids)
+        self._features.require_complete()
+        self._arrivals.note(message, now_s)
         self.edge_length = max(self.edge_length, message.committed_length)
+        commands: list[CloudCommand] = []
         if message.epoch > self.pending.epoch:
             self.pending.begin(message.epoch)
             if self._opened.edge_owns:
+                commands = self._drop_pass()  # its verdict would be on ids that the edge has taken back
                 self._opened.truncate(message.position)
         if self.pending.is_current(message.epoch):
             self.pending.take(message, self.log, self.settings.max_pending_tokens)
             self._commit_unjudged()
         else:
             self.pending.num_dropped += len(message.token_ids)
-        return self._on_verify(message) if message.verify else self._next_pass()
+        return commands + (self._on_verify(message) if message.verify else self._next_pass())
 
     def _on_hedge(self, message: Hedge) -> list[CloudCommand]:
         """A second way beside the drafts. Where it is taken its ids are judged like any other."""
-        self._check_hedge(message)
+        check_hedge(message, self._opened, self.settings.num_ids)
         self.edge_length = max(self.edge_length, message.committed_length)
         if not self._opened.ended:
             self.pending.take_hedge(message, self.log, self.settings.max_pending_tokens)
         return self._next_pass()
-
-    def _check_hedge(self, message: Hedge) -> None:
-        request = self._opened.request
-        if request.rule is not Rule.MATCH or not request.eager or self._opened.edge_owns:
-            raise UnsupportedError("a Hedge came; it needs rule 'match' and eager verification.", field="hedging")
-        self._check_place(message.position, len(message.token_ids))
-        self._check_ids(message.token_ids)
-
-    def _check_place(self, position: int, num_ids: int) -> None:
-        log = self._opened
-        if position < log.prompt_length:
-            raise MalformedFrameError(f"position is {position}, inside the prompt.")
-        if (end := position + num_ids) > log.max_length:
-            raise InvalidRequestError(
-                f"token_ids reach position {end}; the request's max_length is {log.max_length}.", field="token_ids"
-            )
-
-    def _note_arrival(self, message: Draft, now_s: float) -> None:
-        """For the edge, which learns from it what its link is like: arrivals are compared with each other only."""
-        first_s = self._arrival[0] if self._arrival[2] else now_s
-        self._arrival = (first_s, now_s, message.position + len(message.token_ids))
-
-    def _check_draft(self, message: Draft) -> None:
-        log = self._opened
-        if message.judged is not None and not log.edge_owns:
-            raise InvalidRequestError("judged is set, but the cloud owns this log.", field="judged")
-        self._check_place(message.position, len(message.token_ids))
-        num_distributions = len(message.distributions or ())
-        wanted = len(message.token_ids) if log.request.rule is Rule.RATIO else 0
-        if num_distributions != wanted:
-            raise InvalidRequestError(
-                f"distributions holds {num_distributions} entries; rule '{log.request.rule}' needs {wanted}.",
-                field="distributions",
-            )
-        self._check_ids(message.token_ids)
 
     def _on_verify(self, message: Draft) -> list[CloudCommand]:
         """Rule 1: every `verify` is answered, by an empty commit where nothing is left to judge."""
@@ -400,6 +373,7 @@ class CloudSession:
             distributions=tuple(self.pending.distributions[: len(draft_ids)]),
             judged=self.pending.judged_offsets(len(draft_ids)),
             logprobs=request.logprobs,
+            bonus=request.bonus,
         )
         return self._pass
 
@@ -413,7 +387,8 @@ class CloudSession:
         verdict = accepted if event.next_id is None else (*accepted, event.next_id)
         position = self.length
         token_ids = self._opened.append_verdict(verdict, event.num_accepted, event.logprobs)
-        timings = self._timings(event, now_s)
+        wants_timings = self._opened.request.timings
+        timings = self._arrivals.timings(event.queue_s, event.verify_s, now_s) if wants_timings else None
         if done.priority is OWN:
             self._echoed.add(event.num_accepted, then_wrong=event.num_accepted < len(done.draft_ids))
             commands = self._commit(position, token_ids, CommitKind.OWN, timings=timings)
@@ -441,15 +416,6 @@ class CloudSession:
             pending.questions.pop(0)
         pending.settle_hedge(self.log)
         self._commit_unjudged()
-
-    def _timings(self, event: PassDone, now_s: float) -> Timings | None:
-        if not self._opened.request.timings:
-            return None
-        queue_us, verify_us = round(event.queue_s * 1e6), round(event.verify_s * 1e6)
-        first_s, last_s, arrival_end = self._arrival
-        turnaround_us = round((now_s - last_s) * 1e6) if arrival_end else 0
-        arrival_us = round((last_s - first_s) * 1e6) % 2**32
-        return Timings(queue_us, verify_us, turnaround_us, arrival_us, arrival_end)
 
     # -- answers ---------------------------------------------------------------------------------------------------
 

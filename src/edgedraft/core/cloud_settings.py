@@ -9,6 +9,7 @@ from edgedraft.core.block_cut import PassCost
 from edgedraft.core.strategy import check_rule
 from edgedraft.errors import ContextLengthError, InvalidRequestError, UnsupportedError
 from edgedraft.protocol.messages import Open
+from edgedraft.speech_features import FeatureSpec
 from edgedraft.types import Assist, Owner, Rule
 
 
@@ -25,7 +26,8 @@ class CloudState(enum.Enum):
 class CloudSessionSettings:
     """What the target and the operator allow (`config.CloudConfig`). All lengths in tokens.
 
-    `pass_cost`: what all sessions of the target learn of it together.
+    `features`: what of a recording the target listens to; None for text. `pass_cost`: what all sessions of the target
+    learn of it together.
     """
 
     num_ids: int
@@ -33,6 +35,7 @@ class CloudSessionSettings:
     context_length: int
     max_pending_tokens: int = 256
     assist_lead_tokens: int = 64
+    features: FeatureSpec | None = None
     pass_cost: PassCost = field(default_factory=PassCost, compare=False)
 
 
@@ -54,5 +57,7 @@ def check_open(message: Open, context_length: int) -> None:
         raise UnsupportedError("owner is 'edge', which commits ids that the target has not judged.", field="logprobs")
     if message.rule is Rule.RANK and message.owner is not Owner.EDGE:
         raise UnsupportedError("rule is 'rank', which needs owner 'edge'.", field="rule")
+    if message.bonus and message.rule is not Rule.RANK:
+        raise UnsupportedError("bonus is asked for; it goes with rule 'rank', others have one anyway.", field="bonus")
     if message.fork_of:
         raise UnsupportedError("fork_of names a session; this target does not share prefixes.", field="fork_of")

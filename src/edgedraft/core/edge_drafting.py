@@ -7,7 +7,7 @@ from typing import Protocol
 from edgedraft.core.draft_reach import DraftReach
 from edgedraft.core.edge_account import EdgeAccount
 from edgedraft.core.edge_alarm import Alarm
-from edgedraft.core.edge_messages import Standing
+from edgedraft.core.edge_messages import DraftStanding
 from edgedraft.core.edge_patience import Patience
 from edgedraft.core.edge_settings import EdgeState
 from edgedraft.core.edge_uplink import EdgeUplink
@@ -16,7 +16,7 @@ from edgedraft.core.expectation import Expectation
 from edgedraft.core.hedging import Hedging, Way, best_way
 
 
-class Drafting(Standing, Protocol):
+class Drafting(DraftStanding, Protocol):
     """What of an edge session the choice looks at besides."""
 
     state: EdgeState

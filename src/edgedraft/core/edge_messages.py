@@ -11,7 +11,18 @@ from edgedraft.core.edge_settings import EdgeSessionSettings
 from edgedraft.core.strategy import Strategy
 from edgedraft.protocol.codec import split_ids
 from edgedraft.protocol.fingerprint import committed_hash
-from edgedraft.protocol.messages import Commit, CommitKind, Draft, Hedge, Open, OpenIds, Resume, SessionFromEdge
+from edgedraft.protocol.messages import (
+    MAX_FEATURE_BYTES,
+    Commit,
+    CommitKind,
+    Draft,
+    Features,
+    Hedge,
+    Open,
+    OpenIds,
+    Resume,
+    SessionFromEdge,
+)
 from edgedraft.types import DraftDistribution, DraftToken, Owner, Rule, TokenKind
 
 
@@ -21,7 +32,6 @@ class Standing(Protocol):
     settings: EdgeSessionSettings
     strategy: Strategy
     log: list[int]
-    tail: DraftTail
     prompt_length: int
     max_length: int
     channel: int
@@ -30,8 +40,14 @@ class Standing(Protocol):
     epoch: int
 
 
+class DraftStanding(Standing, Protocol):
+    """What of it its drafts tell besides."""
+
+    tail: DraftTail
+
+
 def opening(session: Standing) -> list[SessionFromEdge]:
-    """`Open` with prompt and committed ids, and the further pieces of a long text."""
+    """`Open` with prompt and committed ids, further pieces of a long text, and those of the recording's features."""
     strategy = session.strategy
     first, *more = split_ids(session.log)
     messages: list[SessionFromEdge] = [
@@ -40,7 +56,7 @@ def opening(session: Standing) -> list[SessionFromEdge]:
             session_id=session.settings.session_id,
             incarnation=session.incarnation,
             attach=session.attach,
-            owner=Owner.CLOUD,
+            owner=Owner.CLOUD if strategy.gating is None else Owner.EDGE,
             num_prompt=session.prompt_length,
             num_committed=len(session.log) - session.prompt_length,
             max_length=session.max_length,
@@ -53,6 +69,7 @@ def opening(session: Standing) -> list[SessionFromEdge]:
             eager=strategy.eager,
             timings=True,
             logprobs=session.settings.logprobs,
+            bonus=strategy.gating is not None and strategy.gating.bonus,
             fork_of=b"",
             token_ids=first,
         )
@@ -63,21 +80,47 @@ def opening(session: Standing) -> list[SessionFromEdge]:
             OpenIds(channel=session.channel, incarnation=session.incarnation, offset=offset, token_ids=piece)
         )
         offset += len(piece)
-    return messages
+    return [*messages, *_feature_pieces(session)]
 
 
-def resuming(session: Standing) -> Resume:
+def _feature_pieces(session: Standing) -> list[SessionFromEdge]:
+    features = session.settings.features
+    if features is None:
+        return []
+    spec = features.spec
+    return [
+        Features(
+            channel=session.channel,
+            incarnation=session.incarnation,
+            kind=spec.kind,
+            encoder_id=spec.encoder_id,
+            rate_hz=spec.rate_hz,
+            dims=spec.dims,
+            dtype=features.dtype,
+            scale=features.scale,
+            count=features.count,
+            level_db=features.level_db,
+            offset=offset,
+            data=features.data[offset : offset + MAX_FEATURE_BYTES],
+        )
+        for offset in range(0, features.num_bytes, MAX_FEATURE_BYTES)
+    ]
+
+
+def resuming(session: Standing, length: int | None = None) -> Resume:
+    """`length`: how much of the log the cloud is to confirm; None for all."""
+    log = session.log[:length]
     return Resume(
         channel=session.channel,
         session_id=session.settings.session_id,
         incarnation=session.incarnation,
         attach=session.attach,
-        committed_length=len(session.log),
-        committed_hash=committed_hash(session.log),
+        committed_length=len(log),
+        committed_hash=committed_hash(log),
     )
 
 
-def drafted(session: Standing, num_ids: int, *, verify: bool) -> Draft:
+def drafted(session: DraftStanding, num_ids: int, *, verify: bool) -> Draft:
     """The next `num_ids` unsent ids of the tail."""
     first = session.tail.num_sent
     sent = session.tail.tokens[first : first + num_ids]
@@ -93,7 +136,7 @@ def drafted(session: Standing, num_ids: int, *, verify: bool) -> Draft:
     )
 
 
-def hedged(session: Standing, hedge: core.Hedge) -> Hedge:
+def hedged(session: DraftStanding, hedge: core.Hedge) -> Hedge:
     """What of the second way has not been sent."""
     return Hedge(
         channel=session.channel,

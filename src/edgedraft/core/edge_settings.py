@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgedraft.core.strategy import Strategy
+from edgedraft.speech_features import SpeechFeatures
 from edgedraft.types import OnLinkLoss, SamplingParams
 
 
@@ -32,6 +33,7 @@ class EdgeSessionSettings:
     `draft_context_length`: None where the draft has no bound or there is no draft. `max_pending_tokens`: the cloud's
     limit on unjudged ids, `assist_lead_tokens` its bound on writing ahead. `silence_s`: the least silence after which
     the session is resumed (rule 6). `logprobs`: ask for the log-probability of each token.
+    `features`: what of a recording the cloud is given, once, with `Open`; None where there is none.
     """
 
     session_id: bytes
@@ -48,6 +50,7 @@ class EdgeSessionSettings:
     assist_lead_tokens: int = 64
     silence_s: float = 2.0
     logprobs: bool = False
+    features: SpeechFeatures | None = None
 
     @property
     def end_ids(self) -> frozenset[int]:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from edgedraft.core.edge_account import EdgeAccount
 from edgedraft.core.edge_alarm import Alarm
-from edgedraft.core.edge_messages import Standing, drafted, hedged
+from edgedraft.core.edge_messages import DraftStanding, drafted, hedged
 from edgedraft.core.events import SendToCloud
 from edgedraft.core.expectation import Expectation
 from edgedraft.protocol.messages import Ack
@@ -16,7 +16,7 @@ ACKS_PER_LEAD = 4
 """How often an edge confirms what it holds while the cloud writes as far ahead as it may (rule 8)."""
 
 
-class Sender(Standing, Protocol):
+class Sender(DraftStanding, Protocol):
     """What of an edge session its uplink needs besides."""
 
     account: EdgeAccount

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from edgedraft.core.strategy import Strategy
 from edgedraft.errors import EdgedraftError
 from edgedraft.protocol.messages import CommitKind, SessionFromCloud, SessionFromEdge
+from edgedraft.speech_features import SpeechFeatures
 from edgedraft.types import CommittedToken, DraftDistribution, DraftToken, FinishReason, Rule, SamplingParams
 
 # -- edge: events ----------------------------------------------------------------------------------------------------
@@ -123,6 +124,11 @@ class DraftNext:
 
 
 @dataclass(frozen=True, slots=True)
+class Connect:
+    """The cloud is needed from here on: answered by `LinkUp`, or by `LinkDown` where it cannot be had."""
+
+
+@dataclass(frozen=True, slots=True)
 class SendToCloud:
     """Put a message on the link, in order. `asks` marks the one whose upload time is to be told (`Uploaded`)."""
 
@@ -165,7 +171,7 @@ class Fail:
     error: EdgedraftError
 
 
-EdgeCommand = DraftNext | SendToCloud | EmitTokens | SetTimer | Notice | Finish | Fail
+EdgeCommand = DraftNext | Connect | SendToCloud | EmitTokens | SetTimer | Notice | Finish | Fail
 
 # -- cloud: events ---------------------------------------------------------------------------------------------------
 
@@ -237,11 +243,15 @@ class SendToEdge:
 
 @dataclass(frozen=True, slots=True)
 class OpenTarget:
-    """Register the session with the target and prefill it; answered by `PrefillDone` or `TargetFailed`."""
+    """Register the session with the target and prefill it; answered by `PrefillDone` or `TargetFailed`.
+
+    `features`: the recording, where the target listens to one.
+    """
 
     incarnation: int
     prompt_ids: Sequence[int]
     committed_ids: Sequence[int]
+    features: SpeechFeatures | None = None
 
 
 class Priority(int):
@@ -258,7 +268,7 @@ class RunPass:
     `length`: tokens of the log that the target already holds. `committed_ids`: the log's ids after those.
     `position`: where `draft_ids` start, which is the log's length. `prompt_ids` and `output_ids` are the history for
     penalties, empty where none is set. `judged`: offsets up for judgement, None for all. `logprobs`: give those of
-    the ids that the verdict commits.
+    the ids that the verdict commits. `bonus`: with rule *rank*, give a next token after full acceptance too.
     """
 
     pass_id: int
@@ -275,6 +285,7 @@ class RunPass:
     distributions: Sequence[DraftDistribution] = ()
     judged: Sequence[int] | None = None
     logprobs: bool = False
+    bonus: bool = False
 
 
 @dataclass(frozen=True, slots=True)

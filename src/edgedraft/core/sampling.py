@@ -133,7 +133,8 @@ def draft_token(
 
     Rules *match* and *rank* choose with the target's own noise, so that the two agree as often as they can; *ratio*
     samples from the rounded distribution, which the token then carries. `with_second`: what the choice would have been
-    without that id, for rule *match* (it costs another look at the row). Arguments and errors as for `process`.
+    without that id, for rules *match* and *rank* (it costs another look at the row). Arguments and errors as for
+    `process`.
     """
     raw = logits[:num_ids]
     raw_top = float(raw.max(initial=-math.inf))
@@ -151,7 +152,7 @@ def draft_token(
     total, entropy = _total_and_entropy(raw, raw_top)
     if kept.values is not raw or kept.temperature != 1.0:
         total = _total(kept)
-    second = _second_index(kept, index, sampling, position) if with_second and rule is Rule.MATCH else None
+    second = _second_index(kept, index, sampling, position) if with_second and rule is not Rule.RATIO else None
     return DraftToken(
         int(kept.ids[index]),
         _share(kept, index, total),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from edgedraft.core.gating import Gating
 from edgedraft.core.hedging import Hedging
 from edgedraft.core.triggers import FixedLength
 from edgedraft.errors import InvalidRequestError, UnsupportedError
@@ -88,7 +89,8 @@ class Strategy:
     verdict is out for. `max_verdicts_out`: how many verdicts may be asked for before the first is there; nothing is
     drafted past the second. `max_in_flight_tokens`: unjudged ids at which a verdict is asked for in any case.
     `eager`: the cloud verifies what has arrived unasked. `assist`: when the target writes by itself. `hedging`: how the
-    draft's other choices are put to use; None not to.
+    draft's other choices are put to use; None not to. `gating`: what the edge commits by itself, in a log that it then
+    owns (rule *rank*); None where the cloud has the last word on all of it.
     """
 
     name: str
@@ -104,6 +106,7 @@ class Strategy:
     assist: Assist = Assist.NONE
     eager: bool = False
     hedging: Hedging | None = None
+    gating: Gating | None = None
 
     def __post_init__(self) -> None:
         check_rule(self.rule, self.assist, eager=self.eager)
@@ -111,11 +114,33 @@ class Strategy:
             raise UnsupportedError(
                 "hedging is set, which needs a cloud that verifies unasked (eager).", field="hedging"
             )
+        self._check_gating()
         for field, least in (("draft_ahead_tokens", 0), ("max_verdicts_out", 1), ("max_in_flight_tokens", 1)):
             if getattr(self, field) < least:
                 raise InvalidRequestError(f"{field} is {getattr(self, field)}; legal: {least} or more.", field=field)
         if not self.uses_draft and not self.uses_cloud:
             raise InvalidRequestError("strategy uses neither draft nor cloud.", field="strategy")
+
+    def _check_gating(self) -> None:
+        if (self.gating is not None) is not (self.rule is Rule.RANK):
+            raise UnsupportedError(
+                f"rule is '{self.rule}' {'with' if self.gating else 'without'} gating; it goes with rule 'rank' only.",
+                field="rule",
+            )
+        if self.gating is None:
+            return
+        if not self.uses_draft or not self.uses_cloud or self.eager or self.assist is not Assist.NONE:
+            raise UnsupportedError(
+                "gating is set, which needs a draft and a cloud that waits to be asked.", field="gating"
+            )
+        if self.gating.bonus and self.draft_ahead_tokens:
+            raise UnsupportedError(
+                "bonus is set together with draft_ahead_tokens: what is drafted ahead would start one token too early.",
+                field="bonus",
+                remedy="Set draft_ahead_tokens to 0.",
+            )
+        if self.rank < 1:
+            raise InvalidRequestError(f"rank is {self.rank}; legal: 1 or more.", field="rank")
 
     @property
     def terms(self) -> tuple[Assist, bool]:

@@ -95,6 +95,7 @@ def verify(
     distributions: Sequence[DraftDistribution] = (),
     judged: Collection[int] | None = None,
     logprobs: bool = False,
+    bonus: bool = False,
 ) -> Verdict:
     """Judge `draft_ids`, the first of which stands at `position`.
 
@@ -103,6 +104,7 @@ def verify(
     there on are never accepted. `prompt_ids`, `output_ids`: the history before `position`, for penalties.
     `distributions`: what each draft id was sampled from (rule *ratio*). `judged`: offsets up for judgement, None for
     all; other ids pass (rules *match* and *rank*). Without draft ids the target writes by itself: kind `OWN`.
+    `bonus`: with rule *rank*, give a next token after full acceptance too.
     `logprobs`: give those of the ids to commit, as `sampling.logprob_of` defines them.
 
     Raises `BackendError` for rows of a wrong shape or without finite logits, `ProtocolError` for distributions that
@@ -117,6 +119,8 @@ def verify(
     else:
         target = _TargetPass(rows, sampling, position, num_ids, (), (), 0)
     verdict = _judge(target, draft_ids, rule, rank, distributions, judged)
+    if bonus and verdict.next_id is None:
+        verdict = Verdict(len(draft_ids), target.choice(len(draft_ids)), CommitKind.BONUS)
     if not logprobs:
         return verdict
     accepted = draft_ids[: verdict.num_accepted]

@@ -111,6 +111,11 @@ class CloudConnection:
                 remedy="Check that it runs and can be reached.",
             ) from None
 
+    @property
+    def last_welcome(self) -> Welcome | None:
+        """What the cloud said of itself when it was last reached; None before that."""
+        return self._welcome
+
     def attach(
         self,
         on_event: Callable[[EdgeEvent], None],

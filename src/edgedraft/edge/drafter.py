@@ -13,11 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import perf_counter
 
-from edgedraft.backends.base import DraftBackend
+from edgedraft.backends.base import DraftBackend, ListeningDraft
 from edgedraft.core.events import DraftNext, DraftUnavailable, TokenDrafted
 from edgedraft.core.sampling import draft_token
 from edgedraft.core.sequence import common_prefix_length
 from edgedraft.errors import BackendError, ContextLengthError, EdgedraftError
+from edgedraft.speech_features import SpeechFeatures
 from edgedraft.types import DraftToken, ModelInfo, Rule, SamplingParams
 
 FEED_PIECE_TOKENS = 512
@@ -31,7 +32,7 @@ class DraftOrder:
     `num_ids`: the real vocabulary. `num_prompt`: tokens of the prompt; those after it are output (for penalties).
     `stop_ids` end a run of draft tokens. `reuse`: keep what the model holds of an earlier request as far as it is
     equal. It saves a prefill, but may move logits by the engine's rounding; where the target has the last word that
-    never shows.
+    never shows. `features`: the recording that the draft hears, where it is one that listens.
     """
 
     sampling: SamplingParams
@@ -40,6 +41,7 @@ class DraftOrder:
     num_prompt: int
     stop_ids: frozenset[int] = frozenset()
     reuse: bool = True
+    features: SpeechFeatures | None = None
 
 
 class DraftSequence:
@@ -48,6 +50,7 @@ class DraftSequence:
     def __init__(self, backend: DraftBackend) -> None:
         self.backend = backend
         self._held: list[int] = []
+        self._heard: SpeechFeatures | None = None
 
     def step(self, command: DraftNext, order: DraftOrder, abandoned: Callable[[], bool]) -> DraftToken | None:
         """Draft the token at `command.position`; None where the back end has no proposal.
@@ -56,6 +59,7 @@ class DraftSequence:
         """
         started_s = perf_counter()
         try:
+            self._listen(order.features)
             self._feed(command.keep_length, command.token_ids, abandoned, reuse=order.reuse)
             if abandoned():
                 return None
@@ -73,11 +77,22 @@ class DraftSequence:
             )
         except BaseException:
             self._held.clear()  # what the engine holds now is unknown: the next request starts from nothing
+            self._heard = None
             raise
         if token is None:
             return None
         took_s = perf_counter() - started_s
         return dataclasses.replace(token, draft_s=took_s)
+
+    def _listen(self, features: SpeechFeatures | None) -> None:
+        """Let the draft hear the recording before the first token of its request."""
+        if features is None or features is self._heard:
+            return
+        if not isinstance(self.backend, ListeningDraft):
+            raise BackendError("the draft model takes text only, and a recording is to be heard.")
+        self._held.clear()
+        self.backend.listen(features)
+        self._heard = features
 
     def _feed(self, keep_length: int, token_ids: Sequence[int], abandoned: Callable[[], bool], *, reuse: bool) -> None:
         """Make the held ids `held[:keep_length] + token_ids`, evaluating only what differs."""

@@ -133,6 +133,8 @@ def _replaces(newer: Draft, older: Draft) -> bool:
 
 
 def _is_light(message: FromEdge, payload: bytes) -> bool:
-    """A short prompt in one piece holds nothing up, and goes without being waited for."""
+    """What is short and in one piece holds nothing up, and goes without being waited for."""
+    if isinstance(message, Features):
+        return len(payload) <= LIGHT_BYTES
     whole = isinstance(message, Open) and len(message.token_ids) == message.num_prompt + message.num_committed
     return whole and len(payload) <= LIGHT_BYTES

@@ -20,6 +20,7 @@ from edgedraft.core.edge_session import EdgeSession
 from edgedraft.core.edge_settings import EdgeSessionSettings
 from edgedraft.core.events import (
     CancelRequested,
+    Connect,
     DraftNext,
     EdgeCommand,
     EdgeEvent,
@@ -34,6 +35,7 @@ from edgedraft.core.events import (
     StopStringFound,
     TimerFired,
 )
+from edgedraft.core.gated_session import GatedSession
 from edgedraft.edge.answer import Answer, Piece
 from edgedraft.edge.connection import CloudConnection, SessionLink
 from edgedraft.edge.drafter import Drafter, DraftOrder, DraftSeat
@@ -77,7 +79,8 @@ class RequestRun:
         pilot: Pilot | None = None,
     ) -> None:
         self.plan = plan
-        self.session = EdgeSession(plan.settings)
+        gated = plan.settings.strategy.gating is not None
+        self.session = GatedSession(plan.settings) if gated else EdgeSession(plan.settings)
         self.notices = list(plan.notices)
         self.tokens: list[CommittedToken] = []
         self._tokenizer = tokenizer
@@ -87,6 +90,7 @@ class RequestRun:
         self._started_s = perf_counter() if started_s is None else started_s
         self._events: deque[EdgeEvent] = deque()
         self._feeding = False
+        self._connection: CloudConnection | None = None
         self._link: SessionLink | None = None
         self._seat: DraftSeat | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -104,9 +108,15 @@ class RequestRun:
                 return
             if (waited_s := self._now_s() - asked_s) >= NOTABLE_WAIT_S:
                 self.notices.append(f"Waited {waited_s:.1f} s for the draft model, which another request was using.")
-        if connection is not None:
-            self._link = connection.attach(self.feed, self.link_failed, self.plan.promised)
+        self._connection = connection
+        if self.plan.settings.strategy.gating is None:
+            self._attach()
         self.feed(Start())
+
+    def _attach(self) -> None:
+        """Take part in the connection, which is made where there is none."""
+        if self._connection is not None:
+            self._link = self._connection.attach(self.feed, self.link_failed, self.plan.promised)
 
     async def next_piece(self) -> Piece | None:
         """The next piece as soon as there is one; None at the end. Raises the error that ended the request."""
@@ -180,6 +190,8 @@ class RequestRun:
             case DraftNext():
                 if self._seat is not None:
                     self._seat.draft(command)
+            case Connect():
+                self._attach()
             case SendToCloud():
                 if self._link is not None:
                     self._link.send(command)

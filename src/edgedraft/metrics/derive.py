@@ -104,6 +104,11 @@ def tokens_up_per_token(record: RequestRecord) -> float | None:
     return _ratio(record.counters.tokens_up, record.counters.num_committed)
 
 
+def verified_share(record: RequestRecord) -> float | None:
+    """Where the edge owns the text: tokens that a verdict was asked for / tokens drafted, corrected blocks whole."""
+    return _ratio(record.counters.num_judged, record.counters.num_gated)
+
+
 # -- all of them -----------------------------------------------------------------------------------------------------
 
 
@@ -127,6 +132,9 @@ def accounting(record: RequestRecord) -> dict[str, Any]:
         "num_reopens": counters.num_reopens,
         "num_resumes": counters.num_resumes,
         "num_reconnects": counters.num_reconnects,
+        "num_gated": counters.num_gated,
+        "num_local": counters.num_local,
+        "num_unverified": counters.num_unverified,
         "tokens_up": counters.tokens_up,
         "bytes_up": record.bytes_up,
         "bytes_down": record.bytes_down,
@@ -138,6 +146,7 @@ def accounting(record: RequestRecord) -> dict[str, Any]:
         "bytes_up_per_token": bytes_up_per_token(record),
         "bytes_down_per_token": bytes_down_per_token(record),
         "tokens_up_per_token": tokens_up_per_token(record),
+        "verified_share": verified_share(record),
         **{part: part_s(record, part) for part in ROUND_PARTS},
         **dataclasses.asdict(record.control),
     }

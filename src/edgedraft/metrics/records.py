@@ -36,6 +36,10 @@ class Counters:
     `num_accepted`: of those, the ones kept, without the next token. `num_discarded`: drafted but rolled back or
     overtaken without a verdict. `num_reused`: drafted while a verdict was out, and still good after it. `tokens_up`:
     draft ids that travelled, repeats included. `num_target_passes`: commits that carried ids.
+
+    Where the edge owns the text (captions): `num_gated`: tokens of blocks that were settled, corrected ones whole;
+    `num_judged` is of these. `num_local`: committed without a verdict. `num_unverified`: of those, the ones that should
+    have had one, but the cloud was out of reach.
     """
 
     num_rounds: int = 0
@@ -51,6 +55,9 @@ class Counters:
     num_resumes: int = 0
     num_reconnects: int = 0
     tokens_up: int = 0
+    num_gated: int = 0
+    num_local: int = 0
+    num_unverified: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,7 +120,8 @@ class Open(Message, frozen=True, tag=5):
 
     The session starts when `num_prompt + num_committed` ids have arrived, here and in `OpenIds`. `max_length` bounds
     prompt + output. `stop_ids` end the text beside the target's own end-of-sequence ids (unless `ignore_eos`).
-    `eager`: verify whatever has arrived without being asked. `timings`, `logprobs`: what commits are to carry.
+    `eager`: verify whatever has arrived without being asked. `timings`, `logprobs`: what commits are to carry. `bonus`:
+    with rule *rank*, a next token after full acceptance too.
     """
 
     channel: UInt32
@@ -140,6 +141,7 @@ class Open(Message, frozen=True, tag=5):
     eager: bool
     timings: bool
     logprobs: bool
+    bonus: bool
     fork_of: Annotated[bytes, Meta(max_length=16)]
     token_ids: TokenIds
 

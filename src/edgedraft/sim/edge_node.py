@@ -6,9 +6,11 @@ from collections import deque
 from random import Random
 from typing import assert_never
 
+from edgedraft.backends.trace import RecordedText
 from edgedraft.core.edge_session import EdgeSession
 from edgedraft.core.edge_settings import EdgeSessionSettings
 from edgedraft.core.events import (
+    Connect,
     DraftNext,
     EdgeCommand,
     EdgeEvent,
@@ -24,19 +26,20 @@ from edgedraft.core.events import (
     TimerFired,
     Uploaded,
 )
-from edgedraft.errors import EdgedraftError
+from edgedraft.core.gated_session import GatedSession
 from edgedraft.metrics.records import RequestRecord
 from edgedraft.protocol.messages import Commit, Draft, SessionFromCloud, SessionFromEdge
 from edgedraft.sim.clock import Clock
 from edgedraft.sim.cloud_node import CloudNode
 from edgedraft.sim.drafter import Seat, SimulatedDrafter
 from edgedraft.sim.edges import SimulatedAnswer, SimulatedEdge
+from edgedraft.sim.models import TextModels
 from edgedraft.sim.network import Way, schedules
 from edgedraft.sim.payload import UpwardSizes, message_bytes
 from edgedraft.sim.recorded import Recording
 from edgedraft.sim.timeline import Lane, Timeline
 from edgedraft.sim.uplink import Outgoing, Uplink
-from edgedraft.types import FinishReason, SamplingParams
+from edgedraft.types import CommittedToken, FinishReason, SamplingParams
 
 SESSION_ID_BYTES = 16
 TIMER_LATENESS_S = 1e-6
@@ -49,27 +52,29 @@ GREEDY = SamplingParams()
 class SimulatedRequest:
     """One request while it runs: events in, commands out, each at its moment."""
 
-    def __init__(self, node: EdgeNode, recording: Recording, channel: int, timeline: Timeline) -> None:
+    def __init__(self, node: EdgeNode, models: TextModels, channel: int, timeline: Timeline) -> None:
         edge = node.edge
-        most = recording.max_tokens
+        most = models.max_tokens
         settings = EdgeSessionSettings(
             session_id=node.session_id(channel),
-            prompt_ids=recording.prompt_ids,
+            prompt_ids=models.prompt_ids,
             max_tokens=edge.max_tokens if most is None else min(edge.max_tokens, most),
             sampling=GREEDY,
             strategy=edge.strategy,
-            eos_ids=recording.eos_ids,
+            eos_ids=models.eos_ids,
             silence_s=node.silence_s,
+            features=models.features,
         )
-        self.recording = recording
+        self.models = models
         self.channel = channel
         self.timeline = timeline
-        self.session = EdgeSession(settings)
+        self.session = EdgeSession(settings) if edge.strategy.gating is None else GatedSession(settings)
         self.notices: list[str] = []
+        self.tokens: list[CommittedToken] = []
         self.token_times_s: list[float] = []
         self.record = RequestRecord(counters=self.session.counters)
         self._node = node
-        self._seat = Seat(recording, timeline, self.feed)
+        self._seat = Seat(models, timeline, self.feed)
         self._events: deque[EdgeEvent] = deque()
         self._feeding = False
         self._ended = False
@@ -92,7 +97,7 @@ class SimulatedRequest:
         while self._events and not self._ended:
             event = self._events.popleft()
             commands = session.handle(event, now_s)
-            if (session.incarnation, session.epoch) != self._sent_as:
+            if self._stands_at() != self._sent_as:
                 self._recall_stale()
             for command in commands:
                 self._carry_out(command)
@@ -106,11 +111,14 @@ class SimulatedRequest:
                 self._set_timer(at_s)
             case DraftNext():
                 self._node.drafter.draft(self._seat, command)
+            case Connect():
+                self.feed(LinkUp(self.channel, self._node.rtt_s))
             case SendToCloud():
                 self._node.send(self, command)
             case EmitTokens(tokens=tokens):
                 if self.record.first_token_s is None:
                     self.record.first_token_s = self.now_s()
+                self.tokens += tokens
                 self.token_times_s.extend([self.now_s()] * len(tokens))
             case Notice(text=text):
                 self.notices.append(text)
@@ -121,9 +129,14 @@ class SimulatedRequest:
             case _:
                 assert_never(command)
 
+    def _stands_at(self) -> tuple[int, int]:
+        """Incarnation and epoch, which what leaves now is of."""
+        session = self.session
+        return session.incarnation, session.link.epoch if isinstance(session, GatedSession) else session.epoch
+
     def _recall_stale(self) -> None:
         """Drafts of an older epoch that have not begun to leave stay here: the cloud would drop them."""
-        current = self._sent_as = (self.session.incarnation, self.session.epoch)
+        current = self._sent_as = self._stands_at()
         num_ids = self._node.uplink.recall(self, lambda draft: (draft.incarnation, draft.epoch) < current)
         self.session.counters.tokens_up -= num_ids
 
@@ -180,21 +193,21 @@ class SimulatedRequest:
         self._node.finished(self._answer(reason))
 
     def _answer(self, reason: FinishReason) -> SimulatedAnswer:
-        session, text = self.session, self.recording.text
+        session = self.session
         token_ids = tuple(session.log[session.prompt_length :])
-        choices = text.target_ids if session.strategy.uses_cloud else text.draft_ids
-        if token_ids != choices[: len(token_ids)]:
-            raise EdgedraftError(f"text {text.id}: the simulated answer is not the recorded one.")
+        self.models.check(token_ids, session.strategy)
         return SimulatedAnswer(
-            text=text,
+            text=self._node.edge.texts[self.channel],
             edge_number=self._node.number,
             token_ids=token_ids,
+            tokens=self.tokens,
             token_times_s=self.token_times_s,
             finish_reason=reason,
             strategy=session.strategy,
             record=self.record,
             timeline=self.timeline,
             notices=self.notices,
+            num_opens=session.incarnation,
         )
 
 
@@ -236,12 +249,13 @@ class EdgeNode:
 
     def _begin_next(self, _: None) -> None:
         channel = len(self.answers)
-        recording = Recording(self.edge.texts[channel], self.edge.eos_ids)
+        text = self.edge.texts[channel]
+        models = Recording(text, self.edge.eos_ids) if isinstance(text, RecordedText) else text
         timeline = Timeline(self.clock.now_s, [] if self._keep_spans else None)
-        self._cloud.expect(self.session_id(channel), recording, timeline)
-        self._request = SimulatedRequest(self, recording, channel, timeline)
+        self._cloud.expect(self.session_id(channel), models, timeline)
+        self._request = SimulatedRequest(self, models, channel, timeline)
         self._request.feed(Start())
-        if self.edge.strategy.uses_cloud:
+        if self.edge.strategy.uses_cloud and self.edge.strategy.gating is None:
             self._request.feed(LinkUp(channel, self.rtt_s))
 
     def finished(self, answer: SimulatedAnswer) -> None:

@@ -108,6 +108,7 @@ def open_message(
         eager=False,
         timings=False,
         logprobs=False,
+        bonus=False,
         fork_of=b"",
         token_ids=list(token_ids),
     )

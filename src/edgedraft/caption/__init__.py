@@ -1,0 +1,1 @@
+"""Speech emotion captioning: recordings in, captions and their account out."""

@@ -1,0 +1,123 @@
+"""Bootstrap intervals of caption scores: how far a score would move with other recordings of the same kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgedraft.caption.scoring import CaptionScores, Metric
+from edgedraft.errors import InvalidRequestError
+from edgedraft.types import Float64Array
+
+LEVEL = 0.95
+NUM_RESAMPLES = 1_000
+MIN_GAP_POINTS = 4.0
+"""Below this a share of the gap is noise: one point of score would be a quarter of the gap or more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A value and where 95 % of its resamples lie."""
+
+    value: float
+    low: float
+    high: float
+
+    def apart(self, other: Interval) -> bool:
+        """Whether the two do not overlap, which says more than that their difference is not 0."""
+        return self.low > other.high or other.low > self.high
+
+    def __str__(self) -> str:
+        return f"{self.value:.1f} [{self.low:.1f}, {self.high:.1f}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapClosed:
+    """How much of the way from the edge's score to the cloud's a system goes: 1 is all of it, and more is possible.
+
+    `gap`: cloud minus edge, in points. `share` is None where the gap is too small to divide by; `reason` says so then.
+    """
+
+    gap: Interval
+    share: Interval | None
+    reason: str = ""
+
+
+def interval(
+    scores: CaptionScores, metric: Metric, rng: np.random.Generator, *, num_resamples: int = NUM_RESAMPLES
+) -> Interval:
+    """Percentile interval (Efron 1979) of one score, captions drawn with replacement."""
+    return _interval(scores.score(metric), scores.resampled(metric, _weights(scores, rng, num_resamples)))
+
+
+def difference(
+    above: CaptionScores,
+    below: CaptionScores,
+    metric: Metric,
+    rng: np.random.Generator,
+    *,
+    num_resamples: int = NUM_RESAMPLES,
+) -> Interval:
+    """The same of `above` minus `below`, paired: both are scored on the same recordings in every resample.
+
+    Both must hold the same recordings in the same order. Raises `InvalidRequestError` where that cannot be.
+    """
+    _require_pairs(above, below)
+    weights = _weights(above, rng, num_resamples)
+    return _interval(
+        above.score(metric) - below.score(metric), above.resampled(metric, weights) - below.resampled(metric, weights)
+    )
+
+
+def gap_closed(
+    system: CaptionScores,
+    edge: CaptionScores,
+    cloud: CaptionScores,
+    metric: Metric,
+    rng: np.random.Generator,
+    *,
+    num_resamples: int = NUM_RESAMPLES,
+) -> GapClosed:
+    """(system - edge) / (cloud - edge) with its interval, paired as in `difference`.
+
+    No share is given where the gap is below `MIN_GAP_POINTS`, or its own interval reaches 0.
+    """
+    _require_pairs(edge, cloud)
+    _require_pairs(edge, system)
+    weights = _weights(edge, rng, num_resamples)
+    ends = (edge.score(metric), system.score(metric), cloud.score(metric))
+    starts, middles, goals = (scores.resampled(metric, weights) for scores in (edge, system, cloud))
+    gap = _interval(ends[2] - ends[0], goals - starts)
+    if gap.value < MIN_GAP_POINTS:
+        reason = f"the cloud is only {gap.value:.1f} points above the edge; a share needs {MIN_GAP_POINTS:g}"
+        return GapClosed(gap=gap, share=None, reason=reason)
+    if gap.low <= 0:
+        reason = f"with {edge.num_captions} captions the gap could be none: {gap}"
+        return GapClosed(gap=gap, share=None, reason=reason)
+    # A resample without a gap counts as an extreme share, not as one of the opposite sign.
+    shares = (middles - starts) / np.maximum(goals - starts, 1e-3)
+    return GapClosed(gap=gap, share=_interval((ends[1] - ends[0]) / gap.value, shares))
+
+
+def _weights(scores: CaptionScores, rng: np.random.Generator, num_resamples: int) -> Float64Array:
+    """How often each caption occurs in each resample: shape (num_resamples, num_captions)."""
+    if num_resamples < 1:
+        raise InvalidRequestError(f"num_resamples is {num_resamples}; legal: 1 or more.", field="num_resamples")
+    count = scores.num_captions
+    return rng.multinomial(count, np.full(count, 1 / count), size=num_resamples).astype(np.float64)
+
+
+def _interval(value: float, resampled: Float64Array) -> Interval:
+    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(value=value, low=float(low), high=float(high))
+
+
+def _require_pairs(left: CaptionScores, right: CaptionScores) -> None:
+    for name in ("num_captions", "tokenisation", "meteor_matching"):
+        if getattr(left, name) != getattr(right, name):
+            raise InvalidRequestError(
+                f"{name} is {getattr(left, name)} on one side and {getattr(right, name)} on the other.",
+                field=name,
+                remedy="Compare scores of the same recordings, made in the same way.",
+            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from edgedraft.edge.outbox import PROMPT_S, Outbox
-from edgedraft.protocol.messages import OpenIds
+from edgedraft.protocol.messages import Features, OpenIds
 from edgedraft.testing.wire import draft_message, open_message
 
 
@@ -79,3 +79,31 @@ def test_drafts_of_an_epoch_that_is_over_do_not_leave() -> None:
     assert len(dropped) == 2
     left = [asyncio.run(outbox.take()).draft for _ in range(2)]
     assert [draft.token_ids for draft in left if draft is not None] == [[9], [4]]
+
+
+def test_short_features_hold_nothing_up_and_long_ones_are_waited_for() -> None:
+    def piece(num_bytes: int) -> Features:
+        return Features(
+            channel=1,
+            incarnation=1,
+            kind="pooled",
+            encoder_id="mel",
+            rate_hz=12.5,
+            dims=40,
+            dtype="int8",
+            scale=1.0,
+            count=num_bytes // 40,
+            level_db=-20.0,
+            offset=0,
+            data=bytes(num_bytes),
+        )
+
+    async def work() -> None:
+        for num_bytes, num_at_once in ((1200, 3), (12_000, 2)):
+            outbox = Outbox()
+            messages = (open_message(bytes(16), [1]), piece(num_bytes), draft_message(1, [2], channel=1))
+            for message in messages:
+                outbox.put(1, message, lambda: None, lambda _: None)
+            assert await num_taken_at_once(outbox) == num_at_once
+
+    asyncio.run(work())

@@ -113,7 +113,7 @@ def test_whatever_still_runs_when_the_loop_ends_is_told(draft_spec: str) -> None
         await asyncio.Event().wait()
 
     def wait() -> None:
-        with pytest.raises(EdgedraftError, match="the client was closed") as caught:
+        with pytest.raises(EdgedraftError, match="the EdgeClient was closed") as caught:
             client.run(endless())
         errors.append(caught.value)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
-import threading
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -14,8 +11,8 @@ from edgedraft.backends.base import BackendOptions, DraftBackend, Tokenizer
 from edgedraft.config import EdgeConfig
 from edgedraft.edge.answer import Answer, Piece
 from edgedraft.edge.client import DEFAULT_DRAFT, AnswerStream, AsyncEdgeClient
+from edgedraft.edge.loop_thread import LoopThread
 from edgedraft.edge.request import RequestOptions
-from edgedraft.errors import EdgedraftError
 from edgedraft.protocol.messages import Welcome
 
 _T = TypeVar("_T")
@@ -96,31 +93,27 @@ class EdgeClient:
             draft_options=draft_options,
             chat_template=chat_template,
         )
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._submitting = threading.Lock()
+        self._loop = LoopThread(EdgeClient)
 
     def open(self) -> None:
         """Load tokenizer and draft. Raises what the registry raises."""
-        if self._loop is not None:
+        if self._loop.is_running:
             return
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="edgedraft-edge", daemon=True)
-        self._thread.start()
+        self._loop.start()
         try:
             self.run(self._client.open())
         except BaseException:
-            self._stop_loop()
+            self._loop.stop()
             raise
 
     def close(self) -> None:
         """Leave the cloud and free the models. Safe to repeat."""
-        if self._loop is None:
+        if not self._loop.is_running:
             return
         try:
             self.run(self._client.close())
         finally:
-            self._stop_loop()
+            self._loop.stop()
 
     def __enter__(self) -> Self:
         self.open()
@@ -150,45 +143,12 @@ class EdgeClient:
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine on the client's loop and wait. An interrupted wait cancels it."""
-        with self._submitting:
-            if self._loop is None:
-                work.close()
-                raise EdgedraftError("the client is not open.", remedy="Use: with EdgeClient(...) as client.")
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError:
-            raise EdgedraftError("the client was closed while this request ran.") from None
-        except BaseException:
-            future.cancel()
-            raise
+        return self._loop.run(work)
 
     def post(self, action: Callable[[], None]) -> None:
         """Run `action` on the client's loop, after what was handed to it before; nothing where the client is closed."""
-        with self._submitting:
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(action)
-
-    def _stop_loop(self) -> None:
-        """Nothing is taken from here on, and whoever still waits is told."""
-        with self._submitting:
-            loop, thread = self._loop, self._thread
-            self._loop = self._thread = None
-        if loop is not None and thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            loop.run_until_complete(_cancel_others())
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.run_until_complete(loop.shutdown_default_executor())
-            loop.close()
+        self._loop.post(action)
 
 
 async def _next_piece(stream: AnswerStream) -> Piece | None:
     return await anext(stream, None)
-
-
-async def _cancel_others() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)

@@ -382,3 +382,33 @@ def test_combinations_that_are_refused() -> None:
         gated(Everything(), bonus=True, ahead=4)
     with pytest.raises(InvalidRequestError, match="rank is 0"):
         gated(Everything(), rank=0)
+
+
+def test_waiting_for_a_verdict_changes_no_text_and_ends() -> None:
+    """With slow draft steps the edge holds still while a verdict is due; what it loses then is less, never the text."""
+    discarded = {0.0: 0, 0.5: 0}
+    for seed in range(25):
+        draft, target = pair(seed)
+        gate = Threshold(Measure.ENTROPY, 1.0)
+        gating = Gating(gate=gate, unit=SendUnit.TOKENS, lengths=BlockLengths.fixed(5), ends_at_doubt=True)
+        strategy = Strategy(name="x", rule=Rule.RANK, rank=1, draft_ahead_tokens=64, gating=gating)
+        texts = []
+        for draft_s in discarded:
+            world = GatedWorld(strategy, draft, target, draft_s=draft_s, rng=Random(seed)).run()
+            texts.append(world.text)
+            discarded[draft_s] += world.edge.counters.num_discarded
+        assert texts[0] == texts[1] == plain(draft, target, gate, SendUnit.TOKENS, 1)
+        cut = GatedWorld(strategy, draft, target, draft_s=0.5, on_link_loss=OnLinkLoss.WAIT, rng=Random(seed))
+        assert cut.run(may_cut=True).text == texts[0]
+    assert discarded[0.5] < discarded[0.0]
+
+
+def test_a_block_that_ends_at_its_first_doubt_asks_about_that_token_alone() -> None:
+    draft, target = pair(5)
+    gating = Gating(gate=Threshold(Measure.ENTROPY, 0.9), unit=SendUnit.TOKENS, ends_at_doubt=True)
+    world = GatedWorld(Strategy(name="x", rule=Rule.RANK, rank=1, gating=gating), draft, target).run()
+    judged = [message.judged or [0] for message in world.sent if isinstance(message, Draft)]
+    assert judged
+    assert all(len(offsets) == 1 for offsets in judged)
+    with pytest.raises(InvalidRequestError, match="ends_at_doubt"):
+        Gating(gate=Everything(), ends_at_doubt=True)

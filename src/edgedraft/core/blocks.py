@@ -15,20 +15,24 @@ from edgedraft.types import DraftToken
 class Block:
     """`num_tokens` tokens from position `start` on. `lengths`: the controller that it began with.
 
-    `judged`: positions that still need a verdict, ascending; None as long as it is being drafted. `asked`: a verdict
-    is out. `num_judged`: how many needed one at first.
+    `judged`: positions that still need a verdict, ascending; None as long as it is being drafted. `asked_s`: when the
+    verdict that is out was asked for. `num_judged`: how many needed one at first.
     """
 
     start: int
     lengths: BlockLengths
     num_tokens: int = 0
     judged: Sequence[int] | None = None
-    asked: bool = False
+    asked_s: float | None = None
     num_judged: int = 0
 
     @property
     def end(self) -> int:
         return self.start + self.num_tokens
+
+    @property
+    def asked(self) -> bool:
+        return self.asked_s is not None
 
     @property
     def waits(self) -> bool:
@@ -72,7 +76,7 @@ class BlockTail:
         self._tail.tokens.append(token)
         block = self.blocks[-1]
         block.num_tokens += 1
-        if ends or block.num_tokens == block.lengths.tokens:
+        if ends or block.num_tokens == block.lengths.tokens or self._gating.ends_with(token, position):
             self.complete(log)
 
     def complete(self, log: Sequence[int]) -> None:
@@ -89,7 +93,7 @@ class BlockTail:
         for block in self.blocks:
             if block.asked and block.judged is not None:
                 block.judged = [position for position in block.judged if position >= length]
-                block.asked = block.waits
+                block.asked_s = block.asked_s if block.waits else None
 
     def correct(self) -> Block:
         """The cloud changed the oldest block: it ends there, and all behind it is void. The block, as it was."""

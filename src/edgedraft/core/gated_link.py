@@ -120,7 +120,7 @@ class GatedLink:
         unseen = [token.token_id for token in self._owner.tail.tokens[: end - len(self.log)]]
         token_ids = [*self.log[position:], *unseen][: end - position]
         offsets = [at - position for at in judged]
-        block.asked, self.has_news = True, True
+        block.asked_s, self.has_news = now_s, True
         self._sent_length = end
         account = self._owner.account
         account.counters.tokens_up += len(token_ids)
@@ -189,7 +189,7 @@ class GatedLink:
     def _forget_questions(self) -> None:
         """What travelled may be lost: a verdict has to be asked for anew."""
         for block in self._owner.drafted.blocks:
-            block.asked = False
+            block.asked_s = None
         self._owner.account.clock.forget()
 
     def _back_again(self) -> None:

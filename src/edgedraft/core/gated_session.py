@@ -39,6 +39,7 @@ from edgedraft.core.events import (
 )
 from edgedraft.core.gated_link import GatedLink
 from edgedraft.core.sequence import common_prefix_length, cut_at_end
+from edgedraft.core.verdict_wait import VerdictWait
 from edgedraft.errors import BackendError, EdgedraftError, ProtocolError
 from edgedraft.metrics.records import RoundRecord
 from edgedraft.protocol.messages import Cancel, Close, Commit, SessionFromCloud
@@ -66,6 +67,7 @@ class GatedSession:
         self.drafted = BlockTail(strategy.gating, self.tail)
         self.link = GatedLink(self)
         self.alarm = Alarm()
+        self.wait = VerdictWait()
         self.ended = False
         self._started = False
 
@@ -137,6 +139,7 @@ class GatedSession:
             return []
         if token is None:
             return self.fail(BackendError("The draft has no proposal."))
+        self.wait.drafted(token.draft_s)
         assert event.position == self._drafted_length, "invariant 4: drafted at the end of log and tail"
         ends = token.token_id in self.stop_ids or self._is_last(event.position)
         self.drafted.add(token, event.position, self.log, ends=ends)
@@ -168,6 +171,9 @@ class GatedSession:
         kept = common_prefix_length([token.token_id for token in self.tail.tokens], new_ids)
         # A bonus token comes where nothing is drafted, and ends no block: it follows one.
         corrected = kept < min(len(self.tail.tokens), len(new_ids))
+        asked_s = self.drafted.blocks[0].asked_s if self.drafted.blocks else None
+        if asked_s is not None:
+            self.wait.answered(now_s - asked_s, corrected=corrected)
         kinds = self._kinds(message, known, kept)
         entropies = [token.entropy for token in self.tail.tokens[: len(new_ids)]]
         self.counters.num_accepted += kinds.count(TokenKind.ACCEPTED)
@@ -201,7 +207,8 @@ class GatedSession:
         if self.ended or not self._started:
             return []
         commands = self._settle(now_s)
-        if not self.ended and self._may_draft:
+        self.alarm.draft_at_s = None
+        if not self.ended and self._may_draft and not self._waits(now_s):
             commands.append(self.tail.next_run(self.log, self._run_length, with_second=True))
         return commands
 
@@ -270,11 +277,20 @@ class GatedSession:
         blocks = self.drafted.blocks
         return not (blocks and blocks[0].waits) or self.drafted.num_ahead < self.strategy.draft_ahead_tokens
 
+    def _waits(self, now_s: float) -> bool:
+        """Whether the verdict that is out may be waited for; the alarm says how long at the most."""
+        block = self.drafted.blocks[0] if self.drafted.blocks else None
+        if block is None or block.asked_s is None:
+            return False
+        self.alarm.draft_at_s = self.wait.until_s(block.asked_s, now_s, self.link.patience.rtt_s)
+        return self.alarm.draft_at_s is not None
+
     @property
     def _run_length(self) -> int:
         bounds = [self.drafted.num_left, self.max_length - self._drafted_length]
         if self.drafted.blocks and self.drafted.blocks[0].waits:
             bounds.append(self.strategy.draft_ahead_tokens - self.drafted.num_ahead)
+            bounds.append(1)  # after each token the verdict may be near enough to be waited for
         return min(bounds)
 
     def _timer(self, now_s: float) -> list[EdgeCommand]:

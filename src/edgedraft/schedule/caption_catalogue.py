@@ -30,6 +30,7 @@ def gated(
     unit: SendUnit | str = SendUnit.BLOCK,
     rank: int = 1,
     lengths: BlockLengths | None = None,
+    ends_at_doubt: bool = False,
     forced: ForcedEscalation | None = None,
     bonus: bool = False,
     draft_ahead: bool = True,
@@ -39,7 +40,14 @@ def gated(
         unit = SendUnit(unit)
     except ValueError:
         raise InvalidRequestError(f"unit is '{unit}'; legal: {', '.join(SendUnit)}.", field="unit") from None
-    gating = Gating(gate=gate, unit=unit, lengths=lengths or BlockLengths(), forced=forced, bonus=bonus)
+    gating = Gating(
+        gate=gate,
+        unit=unit,
+        lengths=lengths or BlockLengths(),
+        ends_at_doubt=ends_at_doubt,
+        forced=forced,
+        bonus=bonus,
+    )
     ahead_tokens = AHEAD_TOKENS if draft_ahead and not bonus else 0
     return Strategy(name=name, rule=Rule.RANK, rank=rank, draft_ahead_tokens=ahead_tokens, gating=gating)
 
@@ -56,13 +64,18 @@ def ugsd_sparse(
     rank: int = 1,
     **numbers: Any,
 ) -> Strategy:
-    """Ours: blocks of five, of which only the tokens that the edge itself is unsure of are judged."""
+    """Ours: only the tokens that the edge itself is unsure of are judged, each as soon as it is drafted."""
     try:
         measure = Measure(measure)
     except ValueError:
         raise InvalidRequestError(f"measure is '{measure}'; legal: {', '.join(Measure)}.", field="measure") from None
-    numbers = {"unit": SendUnit.TOKENS, "lengths": BlockLengths.fixed(SPARSE_BLOCK_TOKENS), **numbers}
-    return gated("ugsd-sparse", Threshold(measure, threshold), rank=rank, **numbers)
+    unit = numbers.get("unit", SendUnit.TOKENS)
+    sparse: dict[str, Any] = {
+        "unit": unit,
+        "lengths": BlockLengths.fixed(SPARSE_BLOCK_TOKENS),
+        "ends_at_doubt": unit == SendUnit.TOKENS,
+    }
+    return gated("ugsd-sparse", Threshold(measure, threshold), rank=rank, **(sparse | numbers))
 
 
 def exact(**numbers: Any) -> Strategy:

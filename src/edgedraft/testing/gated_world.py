@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import numpy as np
@@ -84,6 +84,7 @@ class GatedWorld:
     target: Model
     max_tokens: int = 30
     on_link_loss: OnLinkLoss = OnLinkLoss.LOCAL
+    draft_s: float = 0.0
     rng: Random = field(default_factory=lambda: Random(0))
 
     def __post_init__(self) -> None:
@@ -161,7 +162,7 @@ class GatedWorld:
             logits, GREEDY, len(self._held), num_ids=NUM_IDS, rule=Rule.RANK, with_second=run.with_second
         )
         assert token is not None
-        event = TokenDrafted(run.epoch, len(self._held), token)
+        event = TokenDrafted(run.epoch, len(self._held), replace(token, draft_s=self.draft_s))
         self._num_run -= 1
         if self._num_run == 0 or token.token_id == EOS:
             self._run = None

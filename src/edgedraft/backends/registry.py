@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 ENTRY_POINT_GROUP = "edgedraft.backends"
-EXTRA_OF_FAMILY = {"llamacpp": "llamacpp", "transformers": "torch"}
+EXTRA_OF_FAMILY = {"llamacpp": "llamacpp", "transformers": "torch", "qwen-omni": "torch"}
 """Which extra of edgedraft brings the engine of one of its own families."""
 
 Opened = TypeVar("Opened")

@@ -43,12 +43,14 @@ MAX_CHUNK_TOKENS = 4096
 MAX_THREADS = 512
 
 
-def _check_range(field_name: str, value: int, most: int) -> None:
+def check_range(field_name: str, value: int, most: int) -> None:
+    """Raise `InvalidRequestError` unless 1 <= value <= most."""
     if not 1 <= value <= most:
         raise InvalidRequestError(f"{field_name} is {value}; legal: 1 to {most}.", field=field_name)
 
 
-def _check_ids(token_ids: Sequence[int], num_ids: int) -> None:
+def check_ids(token_ids: Sequence[int], num_ids: int) -> None:
+    """Raise `InvalidRequestError` for an id outside the vocabulary."""
     for token_id in token_ids:
         if not 0 <= token_id < num_ids:
             raise InvalidRequestError(
@@ -59,7 +61,7 @@ def _check_ids(token_ids: Sequence[int], num_ids: int) -> None:
 def _context_length(model: LoadedModel, options: BackendOptions) -> int:
     if options.context_length is None:
         return min(model.trained_length, DEFAULT_CONTEXT_TOKENS)
-    _check_range("context_length", options.context_length, model.trained_length)
+    check_range("context_length", options.context_length, model.trained_length)
     return options.context_length
 
 
@@ -98,7 +100,7 @@ class TransformersDraft:
 
     def __init__(self, source: ModelSource, options: BackendOptions) -> None:
         if options.threads is not None:
-            _check_range("threads", options.threads, MAX_THREADS)
+            check_range("threads", options.threads, MAX_THREADS)
         tokenizer = _open_tokenizer(source)
         self._model = load_model(source, threads=options.threads)
         self.info = _model_info(self._model, tokenizer, _context_length(self._model, options))
@@ -108,7 +110,7 @@ class TransformersDraft:
         self._row: Float32Array | None = None
 
     def append(self, token_ids: Sequence[int]) -> None:
-        _check_ids(token_ids, self.info.num_ids)
+        check_ids(token_ids, self.info.num_ids)
         new_length = self.length + len(token_ids)
         if new_length > self.info.context_length:
             raise ContextLengthError(
@@ -169,10 +171,10 @@ class TransformersTarget:
 
     def __init__(self, source: ModelSource, options: BackendOptions) -> None:
         self._exact = exact = options.deterministic
-        _check_range("max_sessions", options.max_sessions, MAX_SESSIONS)
-        _check_range("prefill_chunk_tokens", options.prefill_chunk_tokens, MAX_CHUNK_TOKENS)
+        check_range("max_sessions", options.max_sessions, MAX_SESSIONS)
+        check_range("prefill_chunk_tokens", options.prefill_chunk_tokens, MAX_CHUNK_TOKENS)
         if options.threads is not None:
-            _check_range("threads", options.threads, MAX_THREADS)
+            check_range("threads", options.threads, MAX_THREADS)
         tokenizer = _open_tokenizer(source)
         self._model = load_model(source, threads=options.threads or (1 if exact else None), cpu_only=exact)
         self._context_length = _context_length(self._model, options)
@@ -219,7 +221,7 @@ class TransformersTarget:
         if not prompt_ids:
             raise InvalidRequestError("the prompt is empty; legal: at least one token.", field="prompt_ids")
         ids = [*prompt_ids, *committed_ids]
-        _check_ids(ids, self.info.num_ids)
+        check_ids(ids, self.info.num_ids)
         self._check_fits(len(ids))
         session = self._sessions.get(session_id)
         if session is None:
@@ -350,8 +352,8 @@ class TransformersTarget:
             )
         if not request.committed_ids and (session.last_row is None or session.row_length != request.length):
             raise BackendError("No row is held for the last token.", remedy="Score it again as a committed token.")
-        _check_ids(request.committed_ids, self.info.num_ids)
-        _check_ids(request.draft_ids, self.info.num_ids)
+        check_ids(request.committed_ids, self.info.num_ids)
+        check_ids(request.draft_ids, self.info.num_ids)
         self._check_fits(request.length + len(request.committed_ids) + len(request.draft_ids))
 
 

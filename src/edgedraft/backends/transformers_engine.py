@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -108,7 +108,7 @@ class LoadedModel:
             for block, length in zip(blocks, lengths, strict=True):
                 block.text.rollback(length)
             num_ids = sum(len(block.token_ids) for block in blocks)
-            raise BackendError(f"The engine failed in a pass over {num_ids} ids: {_first_line(error)}.") from error
+            raise BackendError(f"The engine failed in a pass over {num_ids} ids: {first_line(error)}.") from error
 
     def _alone(self, block: Block) -> Float32Array:
         start, end = block.text.length, block.text.length + len(block.token_ids)
@@ -216,7 +216,7 @@ class LoadedModel:
             lengths = {layer.get_seq_length() for layer in text.entries.layers if layer.is_initialized}
             row = self.evaluate([Block(text, right, 1)])[0][0]
         except (AttributeError, BackendError, IndexError, TypeError, ValueError) as error:
-            raise self._cannot_cut(_first_line(error)) from error
+            raise self._cannot_cut(first_line(error)) from error
         if lengths != {len(prefix)} or np.abs(row - expected).max() > _PROBE_TOLERANCE * np.std(expected):
             raise self._cannot_cut("a branch that was cut off still shows in the rows after it")
         return int(row.shape[0])
@@ -262,7 +262,22 @@ def load_model(source: ModelSource, *, threads: int | None = None, cpu_only: boo
     package or device).
     """
     check_files(source)
-    torch, transformers = load_libraries()
+    _, transformers = load_libraries()
+    device, dtype = choose_device(source, cpu_only=cpu_only)
+    if source.is_gguf:
+        arguments = _gguf_arguments(source, transformers)
+    else:
+        arguments = {"pretrained_model_name_or_path": str(source.path), "use_safetensors": True}
+    model = load_weights(transformers.AutoModelForCausalLM, source, dtype, arguments)
+    return LoadedModel(source, placed(model, device), dtype, device, threads)
+
+
+def choose_device(source: ModelSource, *, cpu_only: bool = False) -> tuple[str, str]:
+    """Device and dtype as asked for, else CUDA where there is one, and bf16 there.
+
+    Raises `UnsupportedError` for a device that PyTorch does not see.
+    """
+    torch, _ = load_libraries()
     has_cuda = bool(torch.cuda.is_available())
     device = source.device or ("cuda" if has_cuda and not cpu_only else "cpu")
     if device != "cpu" and not has_cuda:
@@ -271,21 +286,22 @@ def load_model(source: ModelSource, *, threads: int | None = None, cpu_only: boo
             field="model",
             remedy="Use device=cpu, or install a build of PyTorch for this machine's accelerator.",
         )
-    dtype = source.dtype or ("fp32" if device == "cpu" else "bf16")
-    arguments = {
+    return device, source.dtype or ("fp32" if device == "cpu" else "bf16")
+
+
+def load_weights(model_class: Any, source: ModelSource, dtype: str, arguments: Mapping[str, Any]) -> Any:
+    """The model of `source`, whole: nothing fetched, no code of its own run. Raises `ModelFileError`."""
+    torch, _ = load_libraries()
+    shared = {
         "dtype": {"fp32": torch.float32, "bf16": torch.bfloat16}[dtype],
         "local_files_only": True,
         "trust_remote_code": False,  # left open, the library asks on the terminal whether to run a folder's own code
     }
-    if source.is_gguf:
-        arguments |= _gguf_arguments(source, transformers)
-    else:
-        arguments |= {"pretrained_model_name_or_path": str(source.path), "use_safetensors": True}
     try:
-        model, report = transformers.AutoModelForCausalLM.from_pretrained(**arguments, output_loading_info=True)
+        model, report = model_class.from_pretrained(**shared, **arguments, output_loading_info=True)
     except Exception as error:  # each architecture and file format fails in its own way
         raise ModelFileError(
-            f"{source.path} cannot be loaded: {_first_line(error)}.",
+            f"{source.path} cannot be loaded: {first_line(error)}.",
             remedy="The file may be damaged, or of an architecture that this transformers cannot read.",
         ) from error
     absent = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
@@ -294,20 +310,21 @@ def load_model(source: ModelSource, *, threads: int | None = None, cpu_only: boo
             f"{source.path} lacks {len(absent)} weights that its architecture needs, first {absent[0]}.",
             remedy="Fetch the model again, whole.",
         )
-    return LoadedModel(source, _placed(model, device), dtype, device, threads)
+    return model
 
 
-def _placed(model: Any, device: str) -> Any:
+def placed(model: Any, device: str) -> Any:
+    """`model` on `device`, for inference. Raises `BackendError` where it does not fit there."""
     try:
         return model.to(device).eval()
     except Exception as error:  # no such device, or no room on it: each accelerator has classes of its own
         raise BackendError(
-            f"device {device} cannot take the model: {_first_line(error)}.",
+            f"device {device} cannot take the model: {first_line(error)}.",
             remedy="Use another device, dtype=bf16 or a smaller model.",
         ) from error
 
 
-def _gguf_arguments(source: ModelSource, transformers: Any) -> dict[str, Any]:
+def _gguf_arguments(source: ModelSource, transformers: Any) -> Mapping[str, Any]:
     for package in ("gguf", "accelerate"):
         if importlib.util.find_spec(package) is None:
             raise UnsupportedError(
@@ -342,7 +359,7 @@ def _trained_length(config: Any) -> int:
     return int(length)
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """Type and first line of a message that may run over pages."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__

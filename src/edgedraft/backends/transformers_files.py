@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from edgedraft.backends.gguf import check_supported, read_header
 from edgedraft.backends.spec import STORED
@@ -16,6 +17,7 @@ from edgedraft.errors import InvalidRequestError, ModelFileError
 DTYPES = ("fp32", "bf16")
 FORMS = "transformers:FOLDER, transformers:FILE.gguf, transformers:hub:ORG/NAME/FILE.gguf or transformers:demo:target"
 FORMS_OF_SETTINGS = "dtype=fp32, dtype=bf16, device=cpu, device=cuda, device=cuda:N"
+TokenizerFiles: TypeAlias = "tuple[dict[str, Any], dict[str, Any], list[int]]"
 REMEDY_FOLDER = "Give a folder as `save_pretrained` writes it: config.json, tokenizer.json and *.safetensors."
 _SETTING = re.compile(r"(?P<key>\w+)=(?P<value>[^=]*)")
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
@@ -40,17 +42,20 @@ class ModelSource:
         return self.path.suffix.lower() == ".gguf"
 
 
-def parse_source(rest: str) -> ModelSource:
+def parse_source(
+    rest: str, *, family: str = "transformers", forms: str = FORMS, locate: Callable[[str], Path] | None = None
+) -> ModelSource:
     """Read `PATH[,dtype=fp32|bf16][,device=cpu|cuda]`; `hub:` and `demo:` paths are fetched or made if need be.
 
-    Raises `InvalidRequestError` naming the setting, and what the model store raises.
+    `family`, `forms`: for messages. `locate`: how another family finds its folder. Raises `InvalidRequestError` naming
+    the setting, and what the model store (or `locate`) raises.
     """
     parts = rest.split(",")
     settings: dict[str, str] = {}
     while len(parts) > 1 and (match := _SETTING.fullmatch(parts[-1].strip())):
         if match["key"] not in ("dtype", "device") or match["key"] in settings:
             raise InvalidRequestError(
-                f"model 'transformers' has no setting '{match['key']}', or has it twice; there are: dtype, device.",
+                f"model '{family}' has no setting '{match['key']}', or has it twice; there are: dtype, device.",
                 field="model",
             )
         if not match["value"].strip():
@@ -59,8 +64,8 @@ def parse_source(rest: str) -> ModelSource:
         parts.pop()
     path = ",".join(parts).strip()
     if not path:
-        raise InvalidRequestError(f"the model's path is empty; legal: {FORMS}.", field="model")
-    return ModelSource(path=_located(path), **settings)
+        raise InvalidRequestError(f"the model's path is empty; legal: {forms}.", field="model")
+    return ModelSource(path=(locate or _located)(path), **settings)
 
 
 def _located(path: str) -> Path:
@@ -132,7 +137,7 @@ def read_chat_template(source: ModelSource) -> str:
     return template
 
 
-def read_tokenizer_files(folder: Path) -> tuple[dict[str, Any], dict[str, Any], list[int]]:
+def read_tokenizer_files(folder: Path) -> TokenizerFiles:
     """`tokenizer.json`, `tokenizer_config.json`, and the end ids that the configurations name."""
     _check_folder(folder)
     end_ids: list[int] = []

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from edgedraft.backends.transformers_files import read_tokenizer_files
+from edgedraft.backends.transformers_files import TokenizerFiles, read_tokenizer_files
 from edgedraft.errors import InvalidRequestError, ModelFileError, UnsupportedError
 
 # The attribute bits of llama.cpp, and what carries no text.
@@ -50,8 +50,9 @@ def _byte_of_character() -> dict[str, int]:
 class TransformersTokenizer:
     """See `base.Tokenizer`. Byte-level BPE, and vocabularies in the manner of SentencePiece."""
 
-    def __init__(self, folder: Path) -> None:
-        definition, settings, end_ids = read_tokenizer_files(folder)
+    def __init__(self, folder: Path, files: TokenizerFiles | None = None) -> None:
+        """`files`: what `read_tokenizer_files` gives, where they are found in another way."""
+        definition, settings, end_ids = files or read_tokenizer_files(folder)
         added: dict[str, bool] = {}
         try:
             for entry in definition.get("added_tokens", []):

@@ -5,11 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from edgedraft.core.cloud_session import CloudSession
 from edgedraft.core.cloud_settings import CloudSessionSettings, CloudState
-from edgedraft.core.events import CloseTarget, EdgeMessage, OpenTarget, PassDone, PrefillDone, RunPass, SendToEdge
+from edgedraft.core.events import (
+    CancelPass,
+    CloseTarget,
+    EdgeMessage,
+    OpenTarget,
+    PassDone,
+    PrefillDone,
+    RunPass,
+    SendToEdge,
+)
 from edgedraft.protocol.codec import encode
 from edgedraft.protocol.fingerprint import committed_hash
 from edgedraft.protocol.messages import (
@@ -17,12 +27,16 @@ from edgedraft.protocol.messages import (
     CommitKind,
     Draft,
     Error,
+    Features,
     Open,
     Opened,
     OpenIds,
     Resume,
+    Resumed,
     SessionFromCloud,
 )
+from edgedraft.speech_features import POOLED_12
+from edgedraft.testing.gated_world import FEATURES
 from edgedraft.types import Assist, Owner, Rule, SamplingParams
 
 SETTINGS = CloudSessionSettings(num_ids=100, eos_ids=frozenset({0}), context_length=50)
@@ -408,3 +422,104 @@ class TestEdgeOwned:
 
         assert commit.token_ids == [8, 7, 9]
         assert len([job for job in session.jobs if isinstance(job, RunPass)]) == 1
+
+    def test_a_newer_epoch_cancels_the_pass_on_ids_that_it_takes_back(self) -> None:
+        session = self.open()
+        session.draft(2, [7, 8, 9], judged=[2], verify=True)
+        running = session.jobs[-1]
+
+        session.draft(3, [50], judged=[0], epoch=1, verify=True)
+
+        assert session.jobs[-2] == CancelPass(running.pass_id)
+        assert session.jobs[-1].draft_ids == (50,)
+        session.tell(PassDone(running.pass_id, 1, None, CommitKind.ACCEPTED_ONLY, 0.0, 0.0))
+        assert session.core.log == [5, 6, 7]
+
+    def test_an_edge_that_resumes_is_told_nothing_of_a_text_that_it_owns(self) -> None:
+        session = self.open()
+        session.draft(2, [7, 8, 9], judged=[])
+        resume = Resume(
+            channel=4,
+            session_id=b"s" * 16,
+            incarnation=1,
+            attach=2,
+            committed_length=3,
+            committed_hash=committed_hash([5, 6, 7]),
+        )
+
+        session.tell(EdgeMessage(resume, 2))
+
+        assert isinstance(session.sent[-1], Resumed)
+        assert session.core.log == [5, 6, 7, 8, 9]
+
+    def test_a_bonus_is_asked_of_the_target(self) -> None:
+        session = Session(owner=Owner.EDGE, rule=Rule.RANK, rank=3, bonus=True)
+
+        session.draft(2, [7], verify=True)
+
+        assert session.jobs[-1].bonus
+        commit = session.answer(1, 44, CommitKind.BONUS)
+        assert (commit.token_ids, commit.kind, commit.num_accepted) == ([7, 44], CommitKind.BONUS, 1)
+
+
+class TestListening:
+    """A target that needs a recording begins when it has one."""
+
+    def open(self) -> Session:
+        return Session(
+            prefilled=False, settings=replace(SETTINGS, features=POOLED_12), owner=Owner.EDGE, rule=Rule.RANK, rank=3
+        )
+
+    def pieces(self) -> list[Features]:
+        whole = FEATURES
+        return [
+            Features(
+                channel=3,
+                incarnation=1,
+                kind=whole.spec.kind,
+                encoder_id=whole.spec.encoder_id,
+                rate_hz=whole.spec.rate_hz,
+                dims=whole.spec.dims,
+                dtype=whole.dtype,
+                scale=whole.scale,
+                count=whole.count,
+                level_db=whole.level_db,
+                offset=offset,
+                data=whole.data[offset : offset + 500],
+            )
+            for offset in range(0, whole.num_bytes, 500)
+        ]
+
+    def test_it_opens_with_the_last_piece(self) -> None:
+        session = self.open()
+        assert session.sent == session.jobs == []
+        for piece in self.pieces():
+            session.tell(EdgeMessage(piece, 1))
+        assert [type(message) for message in session.sent] == [Opened]
+        assert session.jobs == [OpenTarget(1, [5, 6], [], FEATURES)]
+
+    def test_a_draft_before_that_is_refused(self) -> None:
+        session = self.open()
+        session.draft(2, [7], verify=True)
+        error = session.sent[-1]
+        assert isinstance(error, Error)
+        assert (error.code, "features are missing" in error.message) == ("invalid_request", True)
+        assert session.core.state is CloudState.CLOSED
+
+    def test_another_encoder_ends_the_session_naming_both(self) -> None:
+        session = self.open()
+        other = msgspec.structs.replace(self.pieces()[0], encoder_id="another-mel-40")
+        session.tell(EdgeMessage(other, 1))
+        error = session.sent[-1]
+        assert isinstance(error, Error)
+        assert error.code == "unsupported"
+        assert "another-mel-40" in error.message
+        assert "edgedraft-mel-40" in error.message
+
+    def test_a_new_incarnation_needs_them_again(self) -> None:
+        session = self.open()
+        for piece in self.pieces():
+            session.tell(EdgeMessage(piece, 1))
+        again = opening(owner=Owner.EDGE, rule=Rule.RANK, rank=3, incarnation=2, attach=2)
+        session.tell(EdgeMessage(again, 1))
+        assert len(session.jobs) == 1

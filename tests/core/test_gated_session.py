@@ -263,6 +263,23 @@ def test_a_cloud_that_never_answers_is_given_up() -> None:
     assert world.num_sent(Resume) >= 2
 
 
+def test_what_a_verdict_settled_is_claimed_after_a_cut_and_not_sent_again() -> None:
+    draft, target = pair(4)
+    world = GatedWorld(gated(Everything(), ahead=64), draft, target, on_link_loss=OnLinkLoss.WAIT)
+    world.feed(Start())
+    while len(world.tokens) < 8:
+        world.choices()[0]()
+    length = world.edge.length
+    world.cut()
+    world.connect()
+    while not isinstance(world.sent[-1], Draft) or world.edge.counters.num_resumes == 0:
+        world.choices()[0]()
+    (resume,) = [message for message in world.sent if isinstance(message, Resume)]
+    assert resume.committed_length == length
+    assert world.sent[-1].position == length
+    assert world.num_sent(Features) == 1
+
+
 def test_an_edge_that_is_to_fail_fails() -> None:
     draft, target = pair(4)
     world = GatedWorld(gated(Everything()), draft, target, on_link_loss=OnLinkLoss.FAIL)

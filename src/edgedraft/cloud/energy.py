@@ -14,7 +14,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
-from edgedraft.backends.base import ScoreRequest, TargetBackend
+from edgedraft.backends.base import ListeningTarget, ScoreRequest, TargetBackend
+from edgedraft.errors import UnsupportedError
 from edgedraft.metrics.energy import (
     A800_CLASS,
     CPU_CLASS,
@@ -24,6 +25,7 @@ from edgedraft.metrics.energy import (
     PowerSample,
     energy_over_j,
 )
+from edgedraft.speech_features import SpeechFeatures
 from edgedraft.types import Float32Array, ModelInfo
 
 logger = logging.getLogger(__name__)
@@ -221,6 +223,12 @@ class MeteredTarget:
 
     def open(self, session_id: bytes, prompt_ids: Sequence[int], committed_ids: Sequence[int]) -> None:
         self._target.open(session_id, prompt_ids, committed_ids)
+
+    def listen(self, session_id: bytes, features: SpeechFeatures) -> None:
+        """Raises `UnsupportedError` where the target takes text only."""
+        if not isinstance(self._target, ListeningTarget):
+            raise UnsupportedError("features were sent; this target takes text only.", field="features")
+        self._target.listen(session_id, features)
 
     def prefill(self, session_id: bytes) -> int:
         self._meter.begin()

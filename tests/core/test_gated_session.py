@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
+import msgspec
 import pytest
 
 from edgedraft.core.block_length import BlockLengths
@@ -26,7 +27,7 @@ from edgedraft.core.strategy import Strategy
 from edgedraft.core.verify import rank_of
 from edgedraft.errors import InvalidRequestError, LinkLostError, SessionLostError, UnsupportedError
 from edgedraft.protocol.codec import error_to_wire
-from edgedraft.protocol.messages import Cancel, Close, Draft, Error, Features, Open, Resume
+from edgedraft.protocol.messages import Cancel, Close, Commit, Draft, Error, Features, Open, Resume
 from edgedraft.testing.gated_world import EOS, FEATURES, GREEDY, NUM_IDS, PROMPT, GatedWorld, Model, target_only, toy
 from edgedraft.types import Assist, DraftToken, FinishReason, OnLinkLoss, Rule, TokenKind
 
@@ -429,3 +430,14 @@ def test_a_block_that_ends_at_its_first_doubt_asks_about_that_token_alone() -> N
     assert all(len(offsets) == 1 for offsets in judged)
     with pytest.raises(InvalidRequestError, match="ends_at_doubt"):
         Gating(gate=Everything(), ends_at_doubt=True)
+
+
+def test_a_verdict_of_an_older_epoch_is_dropped() -> None:
+    world = live_world()
+    while not world.down or not isinstance(world.down[0], Commit):
+        world.choices()[0]()
+    old = msgspec.structs.replace(world.down[0], epoch=world.edge.link.epoch + 1)
+    world.feed(MessageReceived(old))
+    assert not world.tokens
+    world.feed(MessageReceived(world.down.popleft()))
+    assert world.tokens

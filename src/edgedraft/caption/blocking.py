@@ -1,0 +1,70 @@
+"""The blocking captioner: the asynchronous one on an event loop in a thread of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from edgedraft.backends.base import BackendOptions
+from edgedraft.caption.caption import Caption
+from edgedraft.caption.captioner import DEFAULT_DRAFT, AsyncCaptioner, CaptionRequest
+from edgedraft.caption.recording import Recording
+from edgedraft.config import EdgeConfig
+from edgedraft.edge.loop_thread import LoopThread
+
+
+class Captioner:
+    """An edge that captions speech, for code without asyncio; arguments as in `AsyncCaptioner`.
+
+    with Captioner() as captioner:
+        print(captioner.caption(load("hello.wav")).text)
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        draft: str = DEFAULT_DRAFT,
+        token: str | None = None,
+        tls_ca: Path | str | None = None,
+        config: EdgeConfig | None = None,
+        draft_options: BackendOptions | None = None,
+    ) -> None:
+        self._captioner = AsyncCaptioner(
+            url, draft=draft, token=token, tls_ca=tls_ca, config=config, draft_options=draft_options
+        )
+        self._loop = LoopThread(Captioner)
+
+    def open(self) -> None:
+        """Load the draft. Raises what the registry raises."""
+        if self._loop.is_running:
+            return
+        self._loop.start()
+        try:
+            self._loop.run(self._captioner.open())
+        except BaseException:
+            self._loop.stop()
+            raise
+
+    def close(self) -> None:
+        """Leave the cloud and free the model. Safe to repeat."""
+        if not self._loop.is_running:
+            return
+        try:
+            self._loop.run(self._captioner.close())
+        finally:
+            self._loop.stop()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def caption(self, recording: Recording, request: CaptionRequest | None = None) -> Caption:
+        """The caption of a recording; see `AsyncCaptioner.caption`."""
+        return self._loop.run(self._captioner.caption(recording, request))

@@ -1,0 +1,287 @@
+"""The embedded pair over a real WebSocket: what is written, what leaves, and what happens when the link goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgedraft.backends.base import BackendOptions
+from edgedraft.backends.registry import open_target, open_tokenizer
+from edgedraft.caption.audio import load
+from edgedraft.caption.blocking import Captioner
+from edgedraft.caption.caption import Caption
+from edgedraft.caption.captioner import AsyncCaptioner, CaptionRequest
+from edgedraft.caption.recording import Recording
+from edgedraft.config import EdgeConfig
+from edgedraft.core.strategy import Strategy
+from edgedraft.errors import (
+    CloudUnreachableError,
+    EdgedraftError,
+    InvalidRequestError,
+    LinkLostError,
+    UnsupportedError,
+    VocabularyMismatchError,
+)
+from edgedraft.schedule.caption_catalogue import cloud_only, edge_only, exact, ugsd, ugsd_sparse
+from edgedraft.speech_features import LOGMEL_128
+from edgedraft.testing.cloud import RunningCloud, running_cloud
+from edgedraft.testing.link import LinkProfile, RunningLink, running_link
+from edgedraft.types import Exactness, OnLinkLoss, SamplingParams, TokenKind
+
+CLIPS = Path(__file__).resolve().parents[2] / "src" / "edgedraft" / "caption" / "clips"
+LANGUAGES = ("en", "zh")
+NOBODY = "ws://127.0.0.1:9/v1/edgedraft"
+
+
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[RunningCloud]:
+    target = open_target("captioner:cloud", BackendOptions())
+    try:
+        with running_cloud(target, open_tokenizer("captioner:cloud")) as running:
+            yield running
+    finally:
+        target.shutdown()
+
+
+@pytest.fixture
+def link(cloud: RunningCloud) -> Iterator[RunningLink]:
+    """A tap in the link, which can be cut."""
+    port = int(cloud.url.split(":")[2].split("/")[0])
+    with running_link("127.0.0.1", port, LinkProfile()) as running:
+        yield running
+
+
+def url_of(link: RunningLink) -> str:
+    return f"ws://{link.host}:{link.port}/v1/edgedraft"
+
+
+def clip(language: str) -> Recording:
+    return load(CLIPS / f"{language}.wav")
+
+
+def ask(language: str, strategy: Strategy, on_link_loss: OnLinkLoss | None = None) -> CaptionRequest:
+    return CaptionRequest(language=language, strategy=strategy, on_link_loss=on_link_loss)
+
+
+def captioned(url: str, language: str, *strategies: Strategy) -> list[Caption]:
+    with Captioner(url) as captioner:
+        return [captioner.caption(clip(language), ask(language, strategy)) for strategy in strategies]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_exact_is_cloud_only_token_for_token(cloud: RunningCloud, language: str) -> None:
+    alone, together, held = captioned(cloud.url, language, cloud_only(), exact(), exact(draft_ahead=False))
+    assert alone.answer.token_ids == together.answer.token_ids == held.answer.token_ids
+    assert {alone.answer.exact, together.answer.exact} == {Exactness.BITWISE}
+    assert together.account.verified_share == 1.0
+    assert together.account.bytes_down < alone.account.bytes_down
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_draft_ahead_changes_no_token_of_a_gated_caption(cloud: RunningCloud, language: str) -> None:
+    for make in (ugsd, ugsd_sparse):
+        threshold = 0.6
+        ahead, held = captioned(
+            cloud.url, language, make(threshold=threshold, rank=1), make(threshold=threshold, rank=1, draft_ahead=False)
+        )
+        assert ahead.answer.token_ids == held.answer.token_ids
+        assert ahead.account.verified_share == held.account.verified_share
+        assert ahead.answer.exact is Exactness.LOSSY
+
+
+def test_an_account_adds_up(cloud: RunningCloud, link: RunningLink) -> None:
+    (caption,) = captioned(url_of(link), "en", ugsd_sparse(threshold=0.9))
+    account = caption.account
+    kinds = [token.kind for token in caption.answer.tokens]
+    assert account.num_local == kinds.count(TokenKind.LOCAL)
+    assert account.num_accepted == kinds.count(TokenKind.ACCEPTED)
+    assert account.num_corrections == kinds.count(TokenKind.RECOVERED)
+    assert account.num_tokens == len(kinds)
+    assert 0 < account.verified_share < 0.5
+    assert account.share_of_pcm < 0.05
+    assert account.features
+    assert account.feature_bytes < account.bytes_up <= link.bytes_up
+    assert account.bytes_down <= link.bytes_down
+    assert all(token.entropy is not None for token in caption.answer.tokens)
+    plain = caption.to_dict()
+    assert plain["text"] == caption.text
+    assert plain["account"]["feature_bytes"] == account.feature_bytes
+
+
+def test_nothing_leaves_where_nothing_is_doubted(link: RunningLink) -> None:
+    """Not a byte and not a connection, under the gate that never fires and under one that happens not to."""
+    never, sure = captioned(url_of(link), "en", edge_only(), ugsd_sparse(threshold=1e-9))
+    assert link.num_connections == link.bytes_up == link.bytes_down == 0
+    for caption in (never, sure):
+        account = caption.account
+        assert account.bytes_up == account.bytes_down == account.feature_bytes == 0
+        assert account.features == ""
+        assert account.num_cloud_calls == 0
+    assert never.text == sure.text
+
+
+def test_features_go_once_for_a_caption(link: RunningLink) -> None:
+    (caption,) = captioned(url_of(link), "en", exact())
+    again, _ = captioned(url_of(link), "en", exact(), edge_only())
+    assert caption.account.feature_bytes == again.account.feature_bytes
+    assert caption.account.num_cloud_calls > 5
+
+
+# -- the link --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", [ugsd_sparse(), ugsd(threshold=0.5)], ids=lambda strategy: strategy.name)
+def test_without_a_cloud_the_edge_goes_on_alone_and_says_so(strategy: Strategy) -> None:
+    alone, (local,) = captioned(NOBODY, "en", strategy), captioned(NOBODY, "en", edge_only())
+    assert alone[0].text == local.text
+    assert alone[0].account.num_unverified > 0
+    assert any("out of reach" in notice for notice in alone[0].answer.notices)
+
+
+def test_exact_captions_need_their_cloud(cloud: RunningCloud) -> None:
+    with Captioner(NOBODY) as captioner:
+        with pytest.raises((CloudUnreachableError, LinkLostError)):
+            captioner.caption(clip("en"), ask("en", exact()))
+        alone = captioner.caption(clip("en"), ask("en", exact(), OnLinkLoss.LOCAL))
+        assert alone.answer.exact is Exactness.LOSSY
+        with pytest.raises(CloudUnreachableError):
+            captioner.caption(clip("en"), ask("en", cloud_only()))
+
+
+async def cut_after(link: RunningLink, num_pieces: int, request: CaptionRequest) -> Caption:
+    async with AsyncCaptioner(url_of(link)) as captioner, captioner.stream(clip("en"), request) as stream:
+        seen = 0
+        async for _ in stream:
+            seen += 1
+            if seen == num_pieces:
+                await asyncio.to_thread(link.cut)
+        return stream.caption
+
+
+@pytest.mark.parametrize("num_pieces", [1, 2, 4])
+def test_a_caption_that_waits_for_its_link_is_the_same_caption(
+    cloud: RunningCloud, link: RunningLink, num_pieces: int
+) -> None:
+    (wanted,) = captioned(cloud.url, "en", exact())
+    caption = asyncio.run(cut_after(link, num_pieces, ask("en", exact())))
+    assert caption.answer.token_ids == wanted.answer.token_ids
+    assert caption.answer.exact is Exactness.BITWISE
+    assert caption.account.feature_bytes == wanted.account.feature_bytes, "resumed, not opened again"
+
+
+def test_a_caption_that_goes_on_alone_comes_back(cloud: RunningCloud, link: RunningLink) -> None:
+    """Everything is doubted, so every token between the cut and the return is one that should have been verified."""
+    caption = asyncio.run(cut_after(link, 1, ask("en", exact(), OnLinkLoss.LOCAL)))
+    account = caption.account
+    assert account.num_tokens > 20
+    kinds = [token.kind for token in caption.answer.tokens]
+    assert account.num_unverified == kinds.count(TokenKind.LOCAL)
+    if account.num_unverified:
+        assert caption.answer.exact is Exactness.LOSSY
+        assert caption.answer.notices
+
+
+def test_a_cloud_that_was_replaced_is_given_the_features_again() -> None:
+    target = open_target("captioner:cloud", BackendOptions())
+
+    async def work(own: RunningCloud) -> Caption:
+        async with AsyncCaptioner(own.url) as captioner, captioner.stream(clip("en"), ask("en", exact())) as stream:
+            async for _ in stream:
+                if own.call(lambda: len(own.sessions)) and not restarted:
+                    restarted.append(True)
+                    await asyncio.to_thread(own.restart)
+            return stream.caption
+
+    restarted: list[bool] = []
+    with running_cloud(target, open_tokenizer("captioner:cloud")) as own:
+        (wanted,) = captioned(own.url, "en", cloud_only())
+        caption = asyncio.run(work(own))
+        own.until(lambda sessions: len(sessions) == 0)
+    target.shutdown()
+    assert caption.answer.token_ids == wanted.answer.token_ids
+    assert caption.account.feature_bytes == 2 * wanted.account.feature_bytes
+
+
+def test_leaving_a_stream_frees_the_session(cloud: RunningCloud) -> None:
+    async def work() -> None:
+        async with AsyncCaptioner(cloud.url) as captioner:
+            async with captioner.stream(clip("en"), ask("en", exact())) as stream:
+                await anext(stream)
+            again = await captioner.caption(clip("en"), ask("en", edge_only()))
+            assert again.account.num_tokens > 10
+
+    asyncio.run(work())
+    cloud.until(lambda sessions: len(sessions) == 0)
+
+
+def test_many_captions_at_once(cloud: RunningCloud) -> None:
+    async def work() -> None:
+        async with AsyncCaptioner(cloud.url) as captioner:
+            requests = [ask(language, strategy) for language in LANGUAGES for strategy in (exact(), cloud_only()) * 2]
+            found = await asyncio.gather(*(captioner.caption(clip(each.language or "en"), each) for each in requests))
+        for language in LANGUAGES:
+            assert len({caption.text for caption in found if caption.language == language}) == 1
+
+    asyncio.run(work())
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------
+
+
+def test_a_cloud_with_another_encoder_is_refused_by_name(cloud: RunningCloud) -> None:
+    with Captioner(cloud.url) as captioner:
+        request = CaptionRequest(language="en", strategy=exact(), features=LOGMEL_128)
+        with pytest.raises(UnsupportedError, match=r"whisper-logmel-128.*listens to"):
+            captioner.caption(clip("en"), request)
+        assert captioner.caption(clip("en"), ask("en", exact())).text, "the next caption is not disturbed"
+
+
+def test_a_cloud_of_text_is_refused() -> None:
+    spec = "toy:vocab=300,seed=3"
+    target = open_target(spec, BackendOptions())
+    request = ask("en", ugsd_sparse(threshold=0.99), OnLinkLoss.LOCAL)
+    with (
+        running_cloud(target, open_tokenizer(spec)) as own,
+        Captioner(own.url) as captioner,
+        pytest.raises(VocabularyMismatchError),
+    ):
+        captioner.caption(clip("en"), request)
+    target.shutdown()
+
+
+def test_requests_that_cannot_be_obeyed() -> None:
+    with pytest.raises(InvalidRequestError, match="max_tokens is 0"):
+        CaptionRequest(max_tokens=0)
+    with pytest.raises(UnsupportedError, match="temperature"):
+        CaptionRequest(strategy=exact(), sampling=SamplingParams(temperature=0.7))
+    with Captioner(NOBODY) as captioner, pytest.raises(InvalidRequestError, match="fr"):
+        captioner.caption(clip("en"), ask("fr", edge_only()))
+
+
+def test_a_draft_of_text_is_refused_when_it_is_opened() -> None:
+    with pytest.raises(UnsupportedError, match="model of text"), Captioner(NOBODY, draft="toy:vocab=300,seed=3"):
+        pass
+
+
+def test_a_captioner_that_is_not_open_says_how() -> None:
+    with pytest.raises(EdgedraftError, match="with Captioner"):
+        Captioner(NOBODY).caption(clip("en"))
+    captioner = AsyncCaptioner(config=EdgeConfig(url=NOBODY))
+    with pytest.raises(EdgedraftError, match="not open"):
+        asyncio.run(captioner.caption(clip("en")))
+
+
+def test_two_recordings_give_two_captions(cloud: RunningCloud) -> None:
+    """The audio is heard: noise in place of the speech changes what is said of it."""
+    recording = clip("en")
+    noise = np.random.default_rng(0).normal(scale=0.1, size=len(recording.waveform)).astype(np.float32)
+    other = Recording(waveform=noise, source=recording.source)
+    with Captioner(cloud.url) as captioner:
+        for strategy in (edge_only(), cloud_only()):
+            one = captioner.caption(recording, ask("en", strategy))
+            two = captioner.caption(other, ask("en", strategy))
+            assert one.text != two.text

@@ -238,7 +238,8 @@ def test_an_edge_that_may_go_on_alone_does_so_and_comes_back(unit: SendUnit) -> 
         kinds = [token.kind for token in world.tokens]
         assert kinds.count(TokenKind.LOCAL) == counters.num_unverified
         unverified += counters.num_unverified > 0
-        came_back += counters.num_unverified > 0 and counters.num_judged > 0
+        after_first_gap = kinds[kinds.index(TokenKind.LOCAL) :] if counters.num_unverified else []
+        came_back += any(kind is not TokenKind.LOCAL for kind in after_first_gap)
         if not counters.num_unverified:
             assert world.text == target_only(target)
     assert unverified > 5
@@ -441,3 +442,20 @@ def test_a_verdict_of_an_older_epoch_is_dropped() -> None:
     assert not world.tokens
     world.feed(MessageReceived(world.down.popleft()))
     assert world.tokens
+
+
+def test_ids_that_went_along_unjudged_stay_the_edge_s_own() -> None:
+    """With a rank that accepts everything, accepted tokens are exactly those that were judged."""
+    found = 0
+    for seed in range(10):
+        draft, target = pair(seed)
+        strategy = gated(Threshold(Measure.ENTROPY, 0.8), SendUnit.TOKENS, rank=NUM_IDS)
+        world = GatedWorld(strategy, draft, target, rng=Random(seed)).run()
+        kinds = [token.kind for token in world.tokens]
+        assert kinds.count(TokenKind.ACCEPTED) == world.judged_ids
+        found += any(
+            message.judged and message.judged[-1] >= len(message.judged) > 1
+            for message in world.sent
+            if isinstance(message, Draft)
+        )
+    assert found

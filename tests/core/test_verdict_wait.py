@@ -36,6 +36,7 @@ def test_a_verdict_that_is_late_is_not_waited_for_any_more() -> None:
     wait = learnt(reply_s=0.04, step_s=0.5, num_kept=1, num_corrected=1)
     assert wait.until_s(1.0, 1.05, rtt_s=0.03) == pytest.approx(1.06)
     assert wait.until_s(1.0, 1.06, rtt_s=0.03) is None
+    assert wait.until_s(1.0, 1.07, rtt_s=0.03) is None
 
 
 def test_near_its_end_the_wait_pays_that_did_not_pay_at_its_start() -> None:

@@ -16,7 +16,8 @@ import pytest
 from edgedraft.backends.trace import RecordedText, read_traces
 from edgedraft.bench.aggregate import cells_of
 from edgedraft.bench.figures import all_pictures, confidence_points
-from edgedraft.bench.report import REPORT_FILE, origins, read_run, recorded_texts, shown, tables_of, write_report
+from edgedraft.bench.html_page import shown
+from edgedraft.bench.report import REPORT_FILE, origins, read_run, recorded_texts, tables_of, write_report
 from edgedraft.bench.results import Row
 from edgedraft.bench.runner import RunOptions, run_cells
 from edgedraft.bench.scenario import load_cells

@@ -76,7 +76,7 @@ def test_released_seat_is_told_nothing_and_its_step_still_takes_its_time() -> No
     edge = Edge()
     edge.draft(PROMPT, 9)
     edge.clock.at(1.5, lambda _: setattr(edge.seat, "released", True))
-    later = edge.new_seat(edge.seat.recording)
+    later = edge.new_seat(edge.seat.models)
     edge.clock.at(1.6, lambda _: edge.drafter.draft(later, DraftNext(7, PROMPT, 0, [1] * PROMPT, 1)))
     edge.clock.run()
     assert edge.told == [(1.0, 0, 5), (3.0, 7, 5)]
@@ -87,7 +87,7 @@ def test_command_of_a_released_seat_never_begins() -> None:
     edge.draft(PROMPT, 1)
     edge.draft(PROMPT, 9, epoch=1, at_s=0.5)
     edge.clock.at(0.6, lambda _: setattr(edge.seat, "released", True))
-    later = edge.new_seat(edge.seat.recording)
+    later = edge.new_seat(edge.seat.models)
     edge.clock.at(0.7, lambda _: edge.drafter.draft(later, DraftNext(7, PROMPT, 0, [1] * PROMPT, 1)))
     edge.clock.run()
     assert edge.told == [(2.0, 7, 5)]

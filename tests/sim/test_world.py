@@ -21,6 +21,7 @@ from edgedraft.core.events import (
 from edgedraft.core.hedging import Hedging
 from edgedraft.core.strategy import Strategy, UploadImmediately, UploadPolicy, UploadWhole
 from edgedraft.core.triggers import FixedLength, TokenConfidence
+from edgedraft.core.verify import Verdict
 from edgedraft.errors import EdgedraftError, InvalidRequestError, UnsupportedError
 from edgedraft.metrics.derive import check_round
 from edgedraft.protocol.codec import encode, wire_size_bytes
@@ -444,7 +445,11 @@ def test_text_is_the_targets_own_whatever_the_strategy_and_link(
 
 
 def test_another_text_than_the_recorded_one_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Recording, "verdict", lambda recording, position, ids: (len(ids), 7, CommitKind.BONUS))
+    monkeypatch.setattr(
+        Recording,
+        "verdict",
+        lambda recording, log, command: Verdict(len(command.draft_ids), 7, CommitKind.BONUS),
+    )
     with pytest.raises(EdgedraftError, match="not the recorded one"):
         ask(vanilla(4))
 

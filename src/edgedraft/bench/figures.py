@@ -1,27 +1,19 @@
-"""The pictures of a report, as SVG to be put into HTML. Needs matplotlib, which is loaded when the first is drawn.
-
-Lines and letters take the page's own colour, so that the pictures follow its light or dark look.
-"""
+"""The pictures of a report of `bench run`."""
 
 from __future__ import annotations
 
-import io
 import itertools
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgedraft.backends.trace import RecordedText
 from edgedraft.bench.aggregate import CellResults, Result
+from edgedraft.bench.drawing import INK, Picture, draw_legend, draw_line, new_figure, picture_of, report_style
 from edgedraft.bench.results import Timeline
-from edgedraft.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 MAX_BAR_CELLS = 8
 MIN_CURVE_POINTS = 3
@@ -31,7 +23,6 @@ LANES = ("draft", "upload", "verify", "download")
 CONFIDENCE_EDGES = (0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0 + 1e-9)
 MIN_CONFIDENCE_TOKENS = 10
 
-_INK = "#010203"  # replaced by currentColor
 # Okabe and Ito's colours, told apart by colour-blind readers too.
 _COLOURS: Mapping[str, str] = {
     "vanilla": "#E69F00",
@@ -47,21 +38,11 @@ _COLOURS: Mapping[str, str] = {
 _OTHER_COLOURS = ("#F0E442", "#7F3C8D", "#A5AA99", "#E68310", "#3969AC", "#80BA5A")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """`caption`: how to read it. `svg`: an element, ready for HTML."""
-
-    id: str
-    title: str
-    caption: str
-    svg: str
-
-
 def all_pictures(
     cells: Sequence[CellResults], timelines: Sequence[Timeline], texts: Sequence[RecordedText]
 ) -> list[Picture]:
     """Every picture that there is enough for. Raises `UnsupportedError` where matplotlib is not installed."""
-    with _load().rc_context(_style()):
+    with report_style():
         return list(_pictures(cells, timelines, texts))
 
 
@@ -93,13 +74,13 @@ def _pictures(
 def bars(scenario: str, cells: Sequence[CellResults]) -> Picture:
     """Time per token of every strategy in each cell of a scenario, with its interval and the cell's bound."""
     height = 0.8 + sum(0.24 * len(cell.simulated) + 0.7 for cell in cells)
-    figure = _figure(8.4, height)
+    figure = new_figure(8.4, height)
     axes = figure.subplots(len(cells), 1, squeeze=False, height_ratios=[len(cell.simulated) + 2 for cell in cells])
     for cell, place in zip(cells, axes[:, 0], strict=True):
         _cell_bars(place, cell)
     axes[-1, 0].set_xlabel("milliseconds per token")
     caption = "Lines: 95 % over texts. Dashed: the linear bound. Dotted: a pass of the target alone, its link left out."
-    return _picture(figure, f"bars-{scenario}", f"Time per token: {scenario}", caption)
+    return picture_of(figure, f"bars-{scenario}", f"Time per token: {scenario}", caption)
 
 
 def _cell_bars(axes: Axes, cell: CellResults) -> None:
@@ -108,10 +89,10 @@ def _cell_bars(axes: Axes, cell: CellResults) -> None:
         low_ms, high_ms = result.interval_ms
         tpt_ms = result.tpt_ms
         axes.barh(place, tpt_ms, height=0.72, color=_colour(result.strategy))
-        axes.plot([low_ms, high_ms], [place, place], color=_INK, linewidth=1.2)
-        axes.text(max(high_ms, tpt_ms), place, f" {tpt_ms:.1f}", va="center", fontsize=8, color=_INK)
-    axes.axvline(cell.first.bound_ms, color=_INK, linestyle="--", linewidth=1)
-    axes.axvline(cell.first.cloud_only_ms, color=_INK, linestyle=":", linewidth=1)
+        axes.plot([low_ms, high_ms], [place, place], color=INK, linewidth=1.2)
+        axes.text(max(high_ms, tpt_ms), place, f" {tpt_ms:.1f}", va="center", fontsize=8, color=INK)
+    axes.axvline(cell.first.bound_ms, color=INK, linestyle="--", linewidth=1)
+    axes.axvline(cell.first.cloud_only_ms, color=INK, linestyle=":", linewidth=1)
     axes.set_yticks(range(len(results)), [result.label for result in results], fontsize=8)
     axes.invert_yaxis()
     axes.margins(x=0.12)
@@ -125,15 +106,15 @@ def link_curves(scenario: str, cells: Sequence[CellResults]) -> Picture:
         panels[cell.first.dataset, cell.first.draft_ms].append(cell)
     datasets = sorted({dataset for dataset, _ in panels})
     draft_times = sorted({draft_ms for _, draft_ms in panels})
-    figure = _figure(3 * len(draft_times) + 0.6, 2.4 * len(datasets) + 0.8)
+    figure = new_figure(3 * len(draft_times) + 0.6, 2.4 * len(datasets) + 0.8)
     grid = figure.subplots(len(datasets), len(draft_times), squeeze=False, sharex=True, sharey="row")
     for row, dataset in enumerate(datasets):
         for column, draft_ms in enumerate(draft_times):
             _link_panel(grid[row, column], panels[dataset, draft_ms])
             grid[row, column].set_title(f"{dataset}, draft {draft_ms:g} ms", loc="left", fontsize=9)
-    _legend(figure, grid[0, 0])
+    draw_legend(figure, grid[0, 0])
     caption = "Milliseconds per token over the link's round trip in milliseconds. Dashed: the linear bound."
-    return _picture(figure, f"curves-{scenario}", f"Time per token over the round trip: {scenario}", caption)
+    return picture_of(figure, f"curves-{scenario}", f"Time per token over the round trip: {scenario}", caption)
 
 
 def _link_panel(axes: Axes, cells: Sequence[CellResults]) -> None:
@@ -146,7 +127,7 @@ def _link_panel(axes: Axes, cells: Sequence[CellResults]) -> None:
     for strategy, points in lines.items():
         _line(axes, points, strategy)
     bound = [(cell.first.rtt_ms, cell.first.bound_ms) for cell in cells]
-    axes.plot(*zip(*bound, strict=True), color=_INK, linestyle="--", linewidth=1, label="linear bound")
+    axes.plot(*zip(*bound, strict=True), color=INK, linestyle="--", linewidth=1, label="linear bound")
     axes.set_xscale("log")
     axes.set_yscale("log")
     ticks = [cell.first.rtt_ms for cell in cells]
@@ -159,7 +140,7 @@ def _link_panel(axes: Axes, cells: Sequence[CellResults]) -> None:
 def edge_curves(scenario: str, cells: Sequence[CellResults]) -> Picture:
     """Time per token over the number of edges that share the cloud."""
     datasets = sorted({cell.first.dataset for cell in cells})
-    figure = _figure(3.6 * len(datasets) + 0.6, 3.2)
+    figure = new_figure(3.6 * len(datasets) + 0.6, 3.2)
     grid = figure.subplots(1, len(datasets), squeeze=False)
     for axes, dataset in zip(grid[0], datasets, strict=True):
         lines: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -170,14 +151,14 @@ def edge_curves(scenario: str, cells: Sequence[CellResults]) -> Picture:
             _line(axes, points, strategy)
         axes.set_title(dataset, loc="left", fontsize=9)
         axes.set_xlabel("edges")
-    _legend(figure, grid[0, 0])
+    draw_legend(figure, grid[0, 0])
     caption = "Milliseconds per token over the number of edges; each has its own link, all share one target."
-    return _picture(figure, f"edges-{scenario}", f"Edges on one cloud: {scenario}", caption)
+    return picture_of(figure, f"edges-{scenario}", f"Edges on one cloud: {scenario}", caption)
 
 
 def passes_curve(cells: Sequence[CellResults]) -> Picture:
     """Time per token against target passes per token, a panel for each cell; flow's assists joined by a line."""
-    figure = _figure(3.2 * len(cells) + 0.6, 3.2)
+    figure = new_figure(3.2 * len(cells) + 0.6, 3.2)
     grid = figure.subplots(1, len(cells), squeeze=False)
     for axes, cell in zip(grid[0], cells, strict=True):
         for result in cell.simulated:
@@ -188,9 +169,9 @@ def passes_curve(cells: Sequence[CellResults]) -> Picture:
         axes.set_title(cell.name, loc="left", fontsize=8)
         axes.set_xlabel("target passes per token")
     grid[0, 0].set_ylabel("ms per token")
-    _legend(figure, grid[0, 0])
+    draw_legend(figure, grid[0, 0])
     caption = "Down and to the left is better. Flow trades the two by its assist: none, bubble, always."
-    return _picture(figure, "passes-curve", "Time against target passes", caption)
+    return picture_of(figure, "passes-curve", "Time against target passes", caption)
 
 
 def _passes_point(result: Result) -> tuple[float, float]:
@@ -211,14 +192,14 @@ def round_timeline(timelines: Sequence[Timeline]) -> Picture:
     of_cell = [each for each in timelines if each.scenario == cell]
     shown = {each.strategy: each for each in sorted(of_cell, key=lambda each: each.tuned, reverse=True)}
     chosen = [shown[name] for name in TIMELINE_STRATEGIES if name in shown] or list(shown.values())[:3]
-    figure = _figure(9, 1.35 * len(chosen) + 0.6)
+    figure = new_figure(9, 1.35 * len(chosen) + 0.6)
     grid = figure.subplots(len(chosen), 1, squeeze=False, sharex=True)
     for axes, timeline in zip(grid[:, 0], chosen, strict=True):
         for span in timeline.spans:
             place = LANES.index(span.lane)
             colour = _colour(timeline.strategy)
             axes.barh(
-                place, span.end_s - span.start_s, left=span.start_s, height=0.7, color=colour, edgecolor=_INK, lw=0.3
+                place, span.end_s - span.start_s, left=span.start_s, height=0.7, color=colour, edgecolor=INK, lw=0.3
             )
         axes.set_yticks(range(len(LANES)), LANES, fontsize=8)
         axes.invert_yaxis()
@@ -226,22 +207,22 @@ def round_timeline(timelines: Sequence[Timeline]) -> Picture:
         axes.set_title(timeline.strategy, loc="left", fontsize=9)
     grid[-1, 0].set_xlabel("seconds from the start of the text")
     caption = f"Text {chosen[0].text_id} in cell {cell}. A bar is a draft step, a message, a target pass."
-    return _picture(figure, "timeline", "Rounds", caption)
+    return picture_of(figure, "timeline", "Rounds", caption)
 
 
 def acceptance_by_confidence(texts: Sequence[RecordedText]) -> Picture:
     """How often a draft token of some confidence is right, by kind of text."""
-    figure = _figure(7, 3.4)
+    figure = new_figure(7, 3.4)
     axes = figure.subplots()
     for kind in sorted({text.kind for text in texts}):
         points = confidence_points([text for text in texts if text.kind == kind])
         axes.plot([p[0] for p in points], [p[1] for p in points], "o-", markersize=4, label=kind)
-    axes.plot([0, 1], [0, 1], color=_INK, linestyle=":", linewidth=1)
+    axes.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=1)
     axes.set_xlabel("confidence of the draft model")
     axes.set_ylabel("share that is right")
-    axes.legend(frameon=False, fontsize=8, labelcolor=_INK)
+    axes.legend(frameon=False, fontsize=8, labelcolor=INK)
     caption = "From the recorded texts. On the dotted line a draft model knows exactly how sure it may be."
-    return _picture(figure, "confidence", "Acceptance by confidence", caption)
+    return picture_of(figure, "confidence", "Acceptance by confidence", caption)
 
 
 def confidence_points(texts: Sequence[RecordedText]) -> list[tuple[float, float, int]]:
@@ -256,53 +237,8 @@ def confidence_points(texts: Sequence[RecordedText]) -> list[tuple[float, float,
     return points
 
 
-# -- drawing ---------------------------------------------------------------------------------------------------------
-
-
-def _load() -> ModuleType:
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UnsupportedError(
-            "matplotlib is not installed, which draws the report's pictures.",
-            field="report",
-            remedy="Install it: pip install 'edgedraft[bench]'.",
-        ) from error
-    return matplotlib
-
-
-def _style() -> dict[str, Any]:
-    ink = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
-    plain = {"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}
-    return {**dict.fromkeys(ink, _INK), **plain, "axes.spines.top": False, "axes.spines.right": False}
-
-
-def _figure(width_inches: float, height_inches: float) -> Figure:
-    """A figure of its own, outside pyplot's global state."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width_inches, height_inches), layout="constrained")
-
-
-def _picture(figure: Figure, id_: str, title: str, caption: str) -> Picture:
-    buffer = io.StringIO()
-    with _load().rc_context({"svg.hashsalt": id_}):  # the same picture each time
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
-    prefix = re.sub(r"\W", "-", id_)  # keeps the ids of several pictures in one page apart
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
-    svg = re.sub(r' width="[\d.]+pt"| height="[\d.]+pt"', "", svg, count=2)
-    return Picture(id=id_, title=title, caption=caption, svg=svg)
-
-
 def _line(axes: Axes, points: Sequence[tuple[float, float]], strategy: str) -> None:
-    axes.plot(*zip(*points, strict=True), "o-", color=_colour(strategy), markersize=3, linewidth=1.3, label=strategy)
-
-
-def _legend(figure: Figure, axes: Axes) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False, fontsize=8, labelcolor=_INK)
+    draw_line(axes, points, strategy, _colour(strategy))
 
 
 def _colour(strategy: str) -> str:

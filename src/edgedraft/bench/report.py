@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import html
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +11,11 @@ import msgspec
 
 from edgedraft.backends.trace import RecordedText, read_traces
 from edgedraft.bench.aggregate import CellResults, cells_of
-from edgedraft.bench.figures import Picture, all_pictures
+from edgedraft.bench.drawing import Picture
+from edgedraft.bench.figures import all_pictures
+from edgedraft.bench.html_page import html_page
 from edgedraft.bench.results import Row, Timeline, read_manifest, read_rows, read_timelines
 from edgedraft.bench.runner import sha256_of, trace_path
-from edgedraft.bench.scenario import BUILT_IN
 from edgedraft.bench.simulated import POWER
 from edgedraft.bench.tables import Entry, Table, all_tables
 from edgedraft.errors import InvalidRequestError
@@ -129,70 +127,14 @@ def write_report(directory: Path, texts: Sequence[RecordedText] = ()) -> Path:
     return path
 
 
-# -- HTML ------------------------------------------------------------------------------------------------------------
-
-
 def page(run: BenchRun, tables: Sequence[Table], pictures: Sequence[Picture]) -> str:
     """The whole page."""
-    style = (resources.files(BUILT_IN) / "report.css").read_text(encoding="utf-8")
-    sections = [*map(_picture, pictures), *map(_table, tables)]
-    titles = [(each.id, each.title) for each in pictures] + [(each.id, each.title) for each in tables]
-    links = "".join(f'<a href="#{_quoted(id_)}">{_quoted(title)}</a>' for id_, title in titles)
-    facts = "".join(f"<li>{_quoted(sentence)}</li>" for sentence in origins(run))
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>edgedraft bench</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-        f"<header><h1>edgedraft bench</h1><p>{_quoted(_summary(run))}</p></header>\n<nav>{links}</nav>\n"
-        f"<section><h2>What was replayed, modelled, measured</h2><ul>{facts}</ul></section>\n"
-        + "\n".join(sections)
-        + f"\n{_manifest(run.manifest)}\n</body>\n</html>\n"
-    )
-
-
-def _summary(run: BenchRun) -> str:
     tokens = sum(row.num_tokens for row in run.rows)
-    return f"{len(run.cells)} cells, {len(run.rows)} runs, {tokens:,} tokens."
-
-
-def _picture(picture: Picture) -> str:
-    return (
-        f'<figure id="{_quoted(picture.id)}"><h2>{_quoted(picture.title)}</h2>\n{picture.svg}'
-        f"<figcaption>{_quoted(picture.caption)}</figcaption></figure>"
+    return html_page(
+        title="edgedraft bench",
+        summary=f"{len(run.cells)} cells, {len(run.rows)} runs, {tokens:,} tokens.",
+        facts={"What was replayed, modelled, measured": origins(run)},
+        pictures=pictures,
+        tables=tables,
+        manifest=run.manifest,
     )
-
-
-def _table(table: Table) -> str:
-    head = "".join(f"<th>{_quoted(column)}</th>" for column in table.columns)
-    body = "\n".join(f"<tr>{''.join(_cells(row))}</tr>" for row in table.rows)
-    return (
-        f'<section id="{_quoted(table.id)}"><h2>{_quoted(table.title)}</h2><p>{_quoted(table.note)}</p>\n'
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div></section>'
-    )
-
-
-def _cells(row: Sequence[Entry]) -> Iterator[str]:
-    for entry in row:
-        kind = "" if isinstance(entry, str) else ' class="number"'
-        yield f"<td{kind}>{_quoted(shown(entry))}</td>"
-
-
-def shown(entry: Entry) -> str:
-    """A table's entry as people read it: about four digits."""
-    if entry is None:
-        return "-"
-    if isinstance(entry, str):
-        return entry
-    if isinstance(entry, int) or abs(entry) >= 1_000:
-        return f"{entry:,.0f}"
-    return f"{entry:.1f}" if abs(entry) >= 100 else f"{entry:.2f}" if abs(entry) >= 10 else f"{entry:.3f}"
-
-
-def _manifest(manifest: Mapping[str, Any]) -> str:
-    body = _quoted(json.dumps(manifest, indent=2))
-    return f"<section><details><summary>Manifest</summary><pre>{body}</pre></details></section>"
-
-
-def _quoted(text: str) -> str:
-    return html.escape(text, quote=True)

@@ -15,13 +15,17 @@ import typer
 from rich.text import Text
 
 from edgedraft.bench.baselines import ENTRIES
+from edgedraft.bench.caption_report import is_caption_run, write_caption_report
+from edgedraft.bench.caption_results import read_results
+from edgedraft.bench.caption_tables import caption_tables
+from edgedraft.bench.html_page import shown
 from edgedraft.bench.overhead import DEFAULT_ROUNDS, Figure, measure
-from edgedraft.bench.report import read_run, recorded_texts, shown, tables_of, write_report
+from edgedraft.bench.report import read_run, recorded_texts, tables_of, write_report
 from edgedraft.bench.results import Row, exclusively
 from edgedraft.bench.runner import JobResult, RunOptions, run_cells
 from edgedraft.bench.scenario import Scenario, built_in_names, load_cells
 from edgedraft.bench.searches import search_rows, write_searches
-from edgedraft.cli import options
+from edgedraft.cli import bench_caption, options
 from edgedraft.cli.render import err_console, out_console, print_json, print_table, progress_bar, table
 from edgedraft.errors import InvalidRequestError
 
@@ -31,9 +35,11 @@ app = typer.Typer(
     epilog=options.examples(
         "edgedraft bench run quick --out runs/quick",
         "edgedraft bench report runs/quick --open",
+        "edgedraft bench caption data/test --dev data/dev --out runs/captions",
         "edgedraft bench overhead",
     ),
 )
+app.command("caption", epilog=bench_caption.EXAMPLES)(bench_caption.caption)
 
 Traces = Annotated[
     Path | None,
@@ -209,22 +215,30 @@ def searches(
     epilog=options.examples("edgedraft bench report runs/quick --open", "edgedraft bench report runs/quick --json")
 )
 def report(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="What `bench run` wrote.", show_default=False)],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="What `bench run` or `bench caption` wrote.", show_default=False)
+    ],
     open_it: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
     traces: Traces = None,
     as_json: options.Json = False,
 ) -> None:
     """Write DIR/report.html: tables with published figures beside, pictures. --json prints the tables instead."""
+    of_captions = is_caption_run(directory)
     if as_json:
-        print_json({"tables": [each.to_dict() for each in tables_of(read_run(directory))]})
+        made = caption_tables(read_results(directory)) if of_captions else tables_of(read_run(directory))
+        print_json({"tables": [each.to_dict() for each in made]})
         return
-    texts = recorded_texts(read_run(directory), traces)
-    if not texts:
-        err_console().print("The run replayed a file of its own; for the curve of acceptance give it with --traces.")
-    path = write_report(directory, texts)
+    path = write_caption_report(directory) if of_captions else _write_report(directory, traces)
     out_console().print(str(path))
     if open_it:
         webbrowser.open(path.resolve().as_uri())
+
+
+def _write_report(directory: Path, traces: Path | None) -> Path:
+    texts = recorded_texts(read_run(directory), traces)
+    if not texts:
+        err_console().print("The run replayed a file of its own; for the curve of acceptance give it with --traces.")
+    return write_report(directory, texts)
 
 
 # -- overhead --------------------------------------------------------------------------------------------------------

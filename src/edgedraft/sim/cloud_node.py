@@ -25,11 +25,12 @@ from edgedraft.core.events import (
     RunPass,
     SendToEdge,
 )
+from edgedraft.core.verify import Verdict
 from edgedraft.protocol.messages import Open, Resume, SessionFromCloud, SessionFromEdge
 from edgedraft.schedule.verify_batcher import PrefillStep, QueuedPass, VerifyBatcher
 from edgedraft.sim.clock import Clock
 from edgedraft.sim.compute import TargetProfile
-from edgedraft.sim.recorded import Recording
+from edgedraft.sim.models import TextModels
 from edgedraft.sim.timeline import Timeline
 
 NUM_IDS = 2**31 - 1
@@ -38,15 +39,19 @@ CONTEXT_LENGTH_TOKENS = 2**30
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """One session. Its target has taken in `num_held` ids, and is to hold `num_to_hold` for `incarnation`."""
+    """One session. Its target has taken in `num_held` ids, and is to hold `num_to_hold` for `incarnation`.
+
+    `to_hear_s`: of a recording that it has not heard yet.
+    """
 
     session: CloudSession
-    recording: Recording
+    models: TextModels
     timeline: Timeline
     channel: tuple[int, int]
     incarnation: int = 0
     num_held: int = 0
     num_to_hold: int = 0
+    to_hear_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class _Chunk:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    passes: Sequence[tuple[QueuedPass, _Entry]]
+    passes: Sequence[tuple[QueuedPass, _Entry, Verdict]]
     started_s: float
 
 
@@ -74,7 +79,7 @@ class CloudNode:
         self._batcher = VerifyBatcher()
         self._busy = False
         self._links: list[Callable[[SessionFromCloud], None]] = []
-        self._expected: dict[bytes, tuple[Recording, Timeline]] = {}
+        self._expected: dict[bytes, tuple[TextModels, Timeline]] = {}
         self._entries: dict[bytes, _Entry] = {}
         self._by_channel: dict[tuple[int, int], _Entry] = {}
 
@@ -83,9 +88,9 @@ class CloudNode:
         self._links.append(send)
         return len(self._links) - 1
 
-    def expect(self, session_id: bytes, recording: Recording, timeline: Timeline) -> None:
+    def expect(self, session_id: bytes, models: TextModels, timeline: Timeline) -> None:
         """What the target will say in this session, and where to note its work."""
-        self._expected[session_id] = (recording, timeline)
+        self._expected[session_id] = (models, timeline)
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
@@ -102,15 +107,18 @@ class CloudNode:
         self._start_work()
 
     def _new_entry(self, connection: int, message: Open | Resume) -> _Entry:
-        recording, timeline = self._expected.pop(message.session_id)
+        models, timeline = self._expected[message.session_id]
+        features = models.features
         settings = CloudSessionSettings(
             num_ids=NUM_IDS,
-            eos_ids=recording.eos_ids,
+            eos_ids=models.eos_ids,
             context_length=CONTEXT_LENGTH_TOKENS,
+            features=None if features is None else features.spec,
             pass_cost=self._pass_cost,
         )
         session = CloudSession(message.session_id, settings)
-        entry = _Entry(session, recording, timeline, (connection, message.channel))
+        entry = _Entry(session, models, timeline, (connection, message.channel))
+        entry.to_hear_s = 0.0 if features is None else features.seconds
         self._entries[message.session_id] = entry
         self._by_channel[entry.channel] = entry
         return entry
@@ -150,12 +158,18 @@ class CloudNode:
             entry = self._entries[work.session]
             num_ids = max(0, min(self._target.prefill_chunk_tokens, entry.num_to_hold - entry.num_held))
             chunk = _Chunk(entry, entry.incarnation, num_ids, now_s)
-            self._clock.at(now_s + num_ids * self._target.prefill_s_per_token, self._end_chunk, chunk)
+            took_s = num_ids * self._target.prefill_s_per_token + entry.to_hear_s * self._target.listen_s_per_s
+            entry.to_hear_s = 0.0
+            self._clock.at(now_s + took_s, self._end_chunk, chunk)
         elif work:
             self._busy = True
             took_s = self._target.pass_s([len(queued.command.draft_ids) for queued in work])
-            passes = [(queued, self._entries[queued.session]) for queued in work]
-            self._clock.at(now_s + took_s, self._end_batch, _Batch(passes, now_s))
+            self._clock.at(now_s + took_s, self._end_batch, _Batch([self._judged(each) for each in work], now_s))
+
+    def _judged(self, queued: QueuedPass) -> tuple[QueuedPass, _Entry, Verdict]:
+        """A pass that has begun, with its verdict: the text may change before it ends, which makes that void."""
+        entry = self._entries[queued.session]
+        return queued, entry, entry.models.verdict(entry.session.log, queued.command)
 
     def _end_chunk(self, chunk: _Chunk) -> None:
         self._busy = False
@@ -176,11 +190,11 @@ class CloudNode:
             self._start_work()
         now_s = self._clock.now_s
         verify_s = now_s - batch.started_s
-        for queued, entry in batch.passes:
+        for queued, entry, verdict in batch.passes:
             command = queued.command
             entry.timeline.add_pass(batch.started_s, now_s, len(batch.passes), len(command.draft_ids))
-            num_accepted, next_id, kind = entry.recording.verdict(command.position, command.draft_ids)
             entry.num_held = max(entry.num_held, command.position)
             queue_s = batch.started_s - queued.queued_s
-            self._dispatch(entry, PassDone(command.pass_id, num_accepted, next_id, kind, queue_s, verify_s))
+            told = (verdict.num_accepted, verdict.next_id, verdict.kind)
+            self._dispatch(entry, PassDone(command.pass_id, *told, queue_s, verify_s))
         self._start_work()

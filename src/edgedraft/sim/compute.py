@@ -23,16 +23,18 @@ class EdgeProfile:
 
     `draft_s`: one draft step, which takes in the id before it. `draft_jitter`: a step takes `draft_s` times a number
     uniform in 1 - jitter to 1 + jitter. `append_s_per_token`: each further id that has to be taken in first, such as a
-    bonus token. `prefill_s_per_token`: the same for ids of the prompt. Raises `InvalidRequestError` naming the field.
+    bonus token. `prefill_s_per_token`: the same for ids of the prompt. `listen_s_per_s`: hearing a recording before
+    the first step, for each of its seconds. Raises `InvalidRequestError` naming the field.
     """
 
     draft_s: float
     draft_jitter: float = 0.0
     append_s_per_token: float = 0.0
     prefill_s_per_token: float = 0.0
+    listen_s_per_s: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_times(self, "draft_s", "append_s_per_token", "prefill_s_per_token")
+        _check_times(self, "draft_s", "append_s_per_token", "prefill_s_per_token", "listen_s_per_s")
         if not 0 <= self.draft_jitter < 1:
             raise InvalidRequestError(
                 f"draft_jitter is {self.draft_jitter}; legal: 0 or more, below 1.", field="draft_jitter"
@@ -57,8 +59,8 @@ class TargetProfile:
     """The target model on its machine. Times in seconds.
 
     A pass takes `step_s`, plus `per_draft_s` for each draft id in it and `per_session_s` for each session beyond the
-    first. A prompt is taken in at `prefill_s_per_token`, at most `prefill_chunk_tokens` at once. Raises
-    `InvalidRequestError` naming the field.
+    first. A prompt is taken in at `prefill_s_per_token`, at most `prefill_chunk_tokens` at once; a recording is heard
+    first, in `listen_s_per_s` for each of its seconds. Raises `InvalidRequestError` naming the field.
     """
 
     step_s: float
@@ -66,9 +68,10 @@ class TargetProfile:
     per_session_s: float = 0.0
     prefill_s_per_token: float = 0.0
     prefill_chunk_tokens: int = 512
+    listen_s_per_s: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_times(self, "step_s", "per_draft_s", "per_session_s", "prefill_s_per_token")
+        _check_times(self, "step_s", "per_draft_s", "per_session_s", "prefill_s_per_token", "listen_s_per_s")
         if self.prefill_chunk_tokens < 1:
             raise InvalidRequestError(
                 f"prefill_chunk_tokens is {self.prefill_chunk_tokens}; legal: 1 or more.", field="prefill_chunk_tokens"

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from edgedraft.core.events import DraftNext, TokenDrafted
 from edgedraft.sim.clock import Clock
 from edgedraft.sim.compute import EdgeProfile
-from edgedraft.sim.recorded import Recording
+from edgedraft.sim.models import TextModels
 from edgedraft.sim.timeline import Lane, Timeline
 
 
 @dataclass(slots=True, eq=False)
 class Seat:
-    """A request's use of the draft. `latest`: its newest command, which ends the run of an older one."""
+    """A request's use of the draft, which holds `held`. `latest`: its newest command, which ends an older one's run."""
 
-    recording: Recording
+    models: TextModels
     timeline: Timeline
     on_token: Callable[[TokenDrafted], None]
     latest: DraftNext | None = None
     released: bool = False
+    held: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -61,8 +62,11 @@ class SimulatedDrafter:
             if seat.released:
                 continue
             self._busy = True
-            num_prompt = max(0, seat.recording.num_prompt - command.keep_length)
+            seat.held[command.keep_length :] = command.token_ids
+            num_prompt = max(0, seat.models.num_prompt - command.keep_length)
             first_s = self._profile.taking_in_s(len(command.token_ids), num_prompt)
+            if command.keep_length == 0 and seat.models.features is not None:
+                first_s += self._profile.listen_s_per_s * seat.models.features.seconds
             self._begin(_Run(seat, command, command.position, command.num_tokens, 0.0, 0.0), first_s)
 
     def _begin(self, run: _Run, taking_in_s: float = 0.0) -> None:
@@ -72,16 +76,17 @@ class SimulatedDrafter:
 
     def _end_step(self, run: _Run) -> None:
         seat, now_s = run.seat, self._clock.now_s
-        token = seat.recording.draft_token(run.position, run.step_s)
+        token = seat.models.draft_token(run.position, seat.held, run.step_s)
         event = TokenDrafted(run.command.epoch, run.position, token)
         seat.timeline.add(Lane.DRAFT, run.began_s, now_s, 1)
         run.position += 1
         run.num_left -= 1
-        is_over = token.token_id in seat.recording.eos_ids or seat.latest is not run.command or seat.released
+        is_over = token.token_id in seat.models.eos_ids or seat.latest is not run.command or seat.released
         # The model goes on before anybody has looked at the token, as a thread would.
         if is_over or run.num_left == 0:
             self._begin_next()
         else:
+            seat.held.append(token.token_id)
             self._begin(run)
         if not seat.released:
             seat.on_token(event)

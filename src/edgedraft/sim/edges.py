@@ -13,10 +13,11 @@ from edgedraft.core.strategy import Strategy
 from edgedraft.errors import InvalidRequestError, UnsupportedError
 from edgedraft.metrics.records import RequestRecord
 from edgedraft.sim.compute import EdgeProfile
+from edgedraft.sim.models import TextModels
 from edgedraft.sim.network import LinkProfile
 from edgedraft.sim.payload import IDS, Payload
 from edgedraft.sim.timeline import Span, Timeline
-from edgedraft.types import FinishReason, Rule
+from edgedraft.types import CommittedToken, FinishReason, Rule
 
 PERFECT_LINK = LinkProfile()
 
@@ -32,6 +33,8 @@ class Steering(Protocol):
 class SimulatedEdge:
     """One device on its own link, which asks for its texts one after another, the first at `start_s`.
 
+    `texts`: recorded ones, or models that answer after any ids, as strategies need whose text the edge owns.
+
     `max_tokens`: of each answer; a text that was recorded shorter, and not to an end that `eos_ids` tell, bounds it.
     `steering` is kept from text to text. `silence_s`: after how long a silence the session asks for its cloud (rule 6);
     None: what the client does, or a minute where draft tokens bring a payload along, which no live link does.
@@ -39,7 +42,7 @@ class SimulatedEdge:
     Raises `InvalidRequestError` naming the field, `UnsupportedError` for a rule that recorded choices cannot answer.
     """
 
-    texts: Sequence[RecordedText]
+    texts: Sequence[RecordedText | TextModels]
     strategy: Strategy
     profile: EdgeProfile
     network: LinkProfile = PERFECT_LINK
@@ -61,7 +64,7 @@ class SimulatedEdge:
             raise UnsupportedError(
                 "cut_interval_s is set; the simulator's links stall but are never cut.", field="cut_interval_s"
             )
-        if self.strategy.rule is not Rule.MATCH:
+        if self.strategy.rule is not Rule.MATCH and any(isinstance(text, RecordedText) for text in self.texts):
             raise UnsupportedError(
                 f"rule is '{self.strategy.rule}'; recorded choices answer rule 'match' only.", field="rule"
             )
@@ -71,18 +74,21 @@ class SimulatedEdge:
 class SimulatedAnswer:
     """A finished request. Times in seconds from its start, which was `timeline.started_s` in the world's time.
 
-    `token_times_s`: for each token when it was committed on the edge.
+    `text`: what was asked for, as it was given. `token_times_s`: for each token when it was committed on the edge.
+    `num_opens`: how often the cloud was given a session, and with it the recording's features.
     """
 
-    text: RecordedText
+    text: RecordedText | TextModels
     edge_number: int
     token_ids: Sequence[int]
+    tokens: Sequence[CommittedToken]
     token_times_s: Sequence[float]
     finish_reason: FinishReason
     strategy: Strategy
     record: RequestRecord
     timeline: Timeline
     notices: Sequence[str]
+    num_opens: int
 
     @property
     def spans(self) -> Sequence[Span]:

@@ -10,7 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgedraft.backends.trace import RecordedText
+from edgedraft.core.events import RunPass
 from edgedraft.core.sequence import common_prefix_length
+from edgedraft.core.strategy import Strategy
+from edgedraft.core.verify import Verdict
+from edgedraft.errors import EdgedraftError
 from edgedraft.protocol.messages import CommitKind
 from edgedraft.types import DraftToken
 
@@ -20,10 +24,15 @@ PROMPT_ID = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One text as both models see it. `eos_ids`: which ids end a text."""
+    """One text as both models see it; `TextModels`. `eos_ids`: which ids end a text."""
 
     text: RecordedText
     eos_ids: frozenset[int]
+    features: None = None
+
+    @property
+    def id(self) -> str:
+        return self.text.id
 
     @property
     def num_prompt(self) -> int:
@@ -38,7 +47,7 @@ class Recording:
         """How many tokens a request may ask for at the most; None where the text was recorded to its own end."""
         return None if self.text.target_ids[-1] in self.eos_ids else self.text.num_tokens
 
-    def draft_token(self, position: int, took_s: float) -> DraftToken:
+    def draft_token(self, position: int, held: Sequence[int], took_s: float) -> DraftToken:
         """What the draft proposes at `position`; past the recorded end what it proposed last."""
         text = self.text
         index = min(position - self.num_prompt, text.num_tokens - 1)
@@ -52,16 +61,20 @@ class Recording:
             second_confidence=second_confidence,
         )
 
-    def verdict(self, position: int, draft_ids: Sequence[int]) -> tuple[int, int, CommitKind]:
-        """How many of `draft_ids`, the first at `position`, are the target's own; its next id; what that one is.
-
-        Rule *match* at temperature 0.
-        """
-        choices = self.text.target_ids
-        start = position - self.num_prompt
+    def verdict(self, log: Sequence[int], command: RunPass) -> Verdict:
+        """Rule *match* at temperature 0."""
+        choices, draft_ids = self.text.target_ids, command.draft_ids
+        start = command.position - self.num_prompt
         num_accepted = common_prefix_length(draft_ids, choices[start : start + len(draft_ids)])
         next_index = start + num_accepted
         next_id = choices[next_index] if next_index < len(choices) else choices[-1]
         if not draft_ids:
-            return 0, next_id, CommitKind.OWN
-        return num_accepted, next_id, CommitKind.BONUS if num_accepted == len(draft_ids) else CommitKind.RECOVERED
+            return Verdict(0, next_id, CommitKind.OWN)
+        is_whole = num_accepted == len(draft_ids)
+        return Verdict(num_accepted, next_id, CommitKind.BONUS if is_whole else CommitKind.RECOVERED)
+
+    def check(self, token_ids: Sequence[int], strategy: Strategy) -> None:
+        """A verified answer is the target's own text, and one without a cloud the draft's."""
+        choices = self.text.target_ids if strategy.uses_cloud else self.text.draft_ids
+        if tuple(token_ids) != choices[: len(token_ids)]:
+            raise EdgedraftError(f"text {self.text.id}: the simulated answer is not the recorded one.")

@@ -1,0 +1,86 @@
+"""The arms of one caption bench over its test clips: their captions, their gates of chance, and what comes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from edgedraft.bench.caption_arms import CLOUD_ONLY, EDGE_ONLY, EXACT, control
+from edgedraft.bench.caption_clips import Progress
+from edgedraft.bench.caption_results import Arm, ArmResult, ClipRecord, ExactCheck, Setting
+from edgedraft.bench.caption_scores import ScoreBook, costs, verified_share
+from edgedraft.bench.caption_virtual import VirtualCaptions
+
+SHARE_TOLERANCE = 0.003
+MAX_SHARE_TRIALS = 8
+
+
+class ArmRuns:
+    """`records`: of every arm that was run, by its name, one for each clip in the order of the clips."""
+
+    def __init__(
+        self, captions: VirtualCaptions, book: ScoreBook, setting: Setting, progress: Progress, *, seed: int
+    ) -> None:
+        self.captions = captions
+        self.setting = setting
+        self.records: dict[str, list[ClipRecord]] = {}
+        self._book = book
+        self._progress = progress
+        self._seed = seed
+        self._arms: list[Arm] = []
+
+    def run(self, arms: Sequence[Arm]) -> None:
+        """Caption clip after clip by all arms, since a clip that many arms have captioned costs little."""
+        self._arms += arms
+        found: dict[str, list[ClipRecord]] = {arm.name: [] for arm in arms}
+        clips = self.captions.clips
+        for number, clip in enumerate(clips, 1):
+            for arm in arms:
+                found[arm.name].append(self.captions.record(arm, clip, self.setting))
+            if number % 50 == 0 or number == len(clips):
+                self._progress(f"captioned {number} of {len(clips)} clips by {len(arms)} arms")
+        self.records.update(found)
+
+    def run_controls(self, names: Sequence[str], num_chances: int) -> None:
+        """Gates of chance in the place of those of the arms `names`, which were run, at the same verified share."""
+        for arm in [arm for arm in self._arms if arm.name in names]:
+            wanted = verified_share(self.records[arm.name])
+            for seed in range(num_chances):
+                chance, records = self._at_share(control(arm, seed), wanted)
+                self._arms.append(chance)
+                self.records[chance.name] = records
+            self._progress(f"chance in the place of {arm.name}, {num_chances} times at {wanted:.1%}")
+
+    def _at_share(self, chance: Arm, wanted: float) -> tuple[Arm, list[ClipRecord]]:
+        """Halve the interval of chances: a whole block is verified for one token, so that shares are not chances."""
+        low, high, share = 0.0, 1.0, wanted
+        for _ in range(MAX_SHARE_TRIALS):
+            chance = msgspec.structs.replace(chance, share=share)
+            records = self.captions.records(chance, self.setting)
+            found = verified_share(records)
+            if abs(found - wanted) <= SHARE_TOLERANCE:
+                break
+            low, high = (share, high) if found < wanted else (low, share)
+            share = (low + high) / 2
+        return chance, records
+
+    def exact_check(self) -> ExactCheck:
+        """Compares "exact" with "cloud-only", token for token."""
+        pairs = zip(self.records[EXACT], self.records[CLOUD_ONLY], strict=True)
+        differing = [exact.clip for exact, cloud in pairs if exact.token_ids != cloud.token_ids]
+        return ExactCheck(num_clips=len(self.records[EXACT]), differing=differing)
+
+    def results(self) -> list[ArmResult]:
+        edge, cloud = self.records[EDGE_ONLY], self.records[CLOUD_ONLY]
+        return [
+            ArmResult(
+                arm=arm,
+                languages=self._book.results(self.records[arm.name], edge, cloud),
+                costs=costs(self.records[arm.name], seed=self._seed),
+            )
+            for arm in self._arms
+        ]
+
+    def all_records(self) -> list[ClipRecord]:
+        return [record for records in self.records.values() for record in records]

@@ -1,0 +1,105 @@
+"""The clips of a caption bench: what the models hear of each recording, and what its caption should say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from edgedraft.backends.base import ListeningDraft
+from edgedraft.caption.audio import load
+from edgedraft.caption.dataset import Dataset, DatasetItem
+from edgedraft.caption.features import extract
+from edgedraft.errors import EdgedraftError, InvalidRequestError
+from edgedraft.speech_features import FeatureDtype, SpeechFeatures
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Clip:
+    """`heard`: by the draft. `sent`: what the target is given. `references`: captions to score against.
+
+    `attributes`: what the voice was made to be, affect included; empty where that is not known.
+    """
+
+    id: str
+    language: str
+    seconds: float
+    heard: SpeechFeatures
+    sent: SpeechFeatures
+    references: tuple[str, ...]
+    attributes: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clips:
+    """`listen_s_per_s`: what making the features and hearing them took the draft for a second of audio; the median."""
+
+    clips: Sequence[Clip]
+    listen_s_per_s: float
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        return tuple(sorted({clip.language for clip in self.clips}))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {language: sum(clip.language == language for clip in self.clips) for language in self.languages}
+
+    @property
+    def seconds(self) -> float:
+        return sum(clip.seconds for clip in self.clips)
+
+
+def hear(
+    dataset: Dataset, draft: ListeningDraft, languages: Sequence[str], dtype: FeatureDtype, progress: Progress
+) -> Clips:
+    """All recordings of a dataset as the models hear them.
+
+    Raises `InvalidRequestError` that lists every recording that cannot be used: in a language that the draft was not
+    made for, unreadable, or longer than it can hear.
+    """
+    clips: list[Clip] = []
+    unknown = sorted(set(dataset.languages) - set(languages))
+    problems = [f"the draft captions in {', '.join(languages)}, not in {language}" for language in unknown]
+    listened: list[float] = []
+    for number, item in enumerate(dataset.items, 1):
+        try:
+            recording = load(item.path)
+            started_s = perf_counter()
+            spec = draft.info.features or draft.sends
+            heard, sent = extract(recording, spec, FeatureDtype.FLOAT16), extract(recording, draft.sends, dtype)
+            draft.listen(heard)
+            listened.append((perf_counter() - started_s) / recording.seconds)
+        except EdgedraftError as error:
+            problems.append(f"{item.name}: {error}")
+            continue
+        clips.append(_clip(item, recording.seconds, heard, sent))
+        if number % 50 == 0:
+            progress(f"heard {number} of {len(dataset.items)} recordings")
+    if problems:
+        lines = "\n  ".join(problems)
+        raise InvalidRequestError(
+            f"{dataset.source} has recordings that cannot be used:\n  {lines}",
+            field="dataset",
+            remedy="Leave them out, or cut long ones at their pauses.",
+        )
+    return Clips(clips=tuple(clips), listen_s_per_s=float(np.median(listened)))
+
+
+def _clip(item: DatasetItem, seconds: float, heard: SpeechFeatures, sent: SpeechFeatures) -> Clip:
+    attributes = {name: str(value) for name, value in item.attributes.items()}
+    if attributes and item.affect:
+        attributes["affect"] = item.affect
+    return Clip(
+        id=f"{item.language}/{item.name}",
+        language=item.language,
+        seconds=seconds,
+        heard=heard,
+        sent=sent,
+        references=item.captions,
+        attributes=attributes,
+    )

@@ -1,0 +1,176 @@
+"""The report of a caption bench: tables, pictures, and what they stand on."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from edgedraft.bench import caption_live_figures, caption_report
+from edgedraft.bench.caption_figures import caption_pictures, entropies_by_kind
+from edgedraft.bench.caption_report import formulas, is_caption_run, origins, write_caption_report
+from edgedraft.bench.caption_results import write_results
+from edgedraft.bench.caption_tables import caption_tables, quality_table
+from edgedraft.bench.tables import Table
+from edgedraft.caption.intervals import GapClosed
+from edgedraft.errors import InvalidRequestError, UnsupportedError
+from edgedraft.types import TokenKind
+
+from .caption_made import around, made_clips, made_results
+from .test_report import outline
+
+PICTURES = ["quality-share", "time-rtt", "time-bandwidth", "sweep-rank", "sweep-length", "entropy", "bytes"]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    directory = tmp_path_factory.mktemp("captions")
+    write_results(directory, made_results(), made_clips())
+    return write_caption_report(directory).read_text(encoding="utf-8")
+
+
+def _table(id_: str, **kind: bool) -> Table:
+    return next(table for table in caption_tables(made_results(**kind)) if table.id == id_)  # type: ignore[arg-type]
+
+
+def _row(table: Table, name: str) -> dict[str, object]:
+    return dict(zip(table.columns, next(row for row in table.rows if row[0] == name), strict=True))
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_language_has_every_arm_with_scores_share_and_time() -> None:
+    row = _row(_table("quality-en"), "ugsd")
+    assert row["BLEU-1"] == "78.0 [77.0, 79.0]"
+    assert row["gap closed %"] == "80 [70, 90]"
+    assert row["attributes %"] == "80.0 [70.0, 90.0]"
+    assert row["affect %"] is None  # not known
+    assert (row["verified %"], row["ms"]) == (40.0, 1_200.0)
+    assert "METEOR as in nltk" in _table("quality-en").note
+
+
+def test_a_gap_too_small_to_divide_by_says_so() -> None:
+    results = made_results()
+    text = results.arms[-1].languages[0].texts[0]
+    small = msgspec.structs.replace(text, gap_closed=GapClosed(gap=around(1.0), share=None, reason="only 1 point"))
+    results.arms[-1].languages[0].texts[0] = small
+    assert _row(quality_table(results, "en"), "ugsd-sparse")["gap closed %"] == "none: gap 1.0"
+
+
+def test_a_brief_table_has_the_interval_of_bleu_1_alone() -> None:
+    row = _row(quality_table(made_results(), "en", brief=True), "ugsd")
+    assert row["BLEU-1"] == "78.0 [77.0, 79.0]"
+    assert (row["METEOR"], row["attributes %"]) == ("78.0", "80.0")
+
+
+def test_costs_are_of_all_languages() -> None:
+    row = _row(_table("costs"), "ugsd-sparse")
+    assert row["verified %"] == "12.5 [11.5, 13.5]"
+    assert (row["feature B/s"], row["total ms"], row["silent %"]) == (500.0, 1_200.0, 25.0)
+    assert "given edge, 25.00 ms a token" in _table("costs").note
+
+
+def test_live_is_beside_virtual_time() -> None:
+    table = _table("live")
+    row = _row(table, "cloud-only")
+    assert row["ITPS"] is None
+    assert row["total / virtual"] == 1.25
+    assert row["per token"] == pytest.approx(30 / 40)
+    assert row["edge CPU %"] == pytest.approx(8)
+    assert row["cloud RAM MiB"] == 80
+    assert row["over edge-only"] == "1.020 [1.010, 1.030]"
+    assert "No GPU." in table.note
+    assert "All captions equal" in table.note
+    assert not any(table.id == "live" for table in caption_tables(made_results(live=False)))
+
+
+def test_every_point_of_every_sweep_is_in_a_table() -> None:
+    tables = [table for table in caption_tables(made_results()) if table.id.startswith("points-")]
+    assert [len(table.rows) for table in tables] == [4, 6, 6, 3, 3]
+    assert _row(tables[0], "chance")["gap closed % zh"] is None
+
+
+# -- pictures ----------------------------------------------------------------------------------------------------------
+
+
+def test_there_is_a_picture_for_everything() -> None:
+    pictures = {picture.id: picture for picture in caption_pictures(made_results(), made_clips())}
+    assert list(pictures) == PICTURES
+    for words in ("chance", "entropy, blocks", "cloud-only", "edge-only"):
+        assert words in pictures["quality-share"].svg
+    assert "dynamic" in pictures["sweep-length"].svg
+    assert "corrected by the cloud" in pictures["entropy"].svg
+
+
+def test_without_sweeps_and_clips_the_rest_is_drawn() -> None:
+    bare = msgspec.structs.replace(made_results(), sweeps=[])
+    assert [picture.id for picture in caption_pictures(bare, [])] == ["bytes"]
+
+
+def test_entropies_are_sorted_by_what_became_of_the_token() -> None:
+    found = entropies_by_kind(made_clips(), "ugsd")
+    assert {kind: values.tolist() for kind, values in found.items()} == {
+        TokenKind.LOCAL: [0.1] * 4,
+        TokenKind.ACCEPTED: [0.9] * 4,
+        TokenKind.RECOVERED: [1.5] * 4,
+    }
+    assert entropies_by_kind(made_clips(), "cloud-only") == {}
+
+
+def test_without_matplotlib_it_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UnsupportedError, match=r"edgedraft\[bench\]"):
+        caption_pictures(made_results(), made_clips())
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_holds_all_and_loads_nothing(page: str) -> None:
+    found = outline(page)
+    assert found.loads == []
+    assert not re.search(r"@import|url\(\s*['\"]?(?!#)", page)
+    assert found.ids == [*PICTURES, *(table.id for table in caption_tables(made_results()))]
+    assert found.links == [f"#{id_}" for id_ in found.ids]
+    assert len(set(found.ids)) == len(found.ids)
+
+
+def test_the_page_has_the_formulas_the_command_and_the_notes(page: str) -> None:
+    assert "edgedraft bench caption data --out &lt;here&gt;" in page
+    assert "A note of the run." in page
+    assert "Manifest" in page
+    lines = formulas(made_results())
+    for name in (*caption_report.FORMULAS, *(f"Live, {name}" for name in caption_live_figures.FORMULAS), "meteor"):
+        assert any(line.startswith(f"{name}: ") for line in lines), name
+
+
+def test_every_column_of_costs_and_live_has_its_formula() -> None:
+    told = " ".join([*caption_report.FORMULAS, *caption_live_figures.FORMULAS])
+    for table in (_table("costs"), _table("live")):
+        for column in table.columns[1:]:
+            words = column.removesuffix(" ms").removesuffix(" MiB").removesuffix(" %").split(" ")
+            assert words[-1] in told or words[0] in told or words[0] == "silent", column
+
+
+def test_it_says_whether_exact_is_exact() -> None:
+    assert any("Exact equals cloud-only" in line for line in origins(made_results()))
+    wrong = " ".join(origins(made_results(differing=("en/3.wav",))))
+    assert "EXACT DIFFERS FROM CLOUD-ONLY on 1 of 4" in wrong
+    assert "en/3.wav" in wrong
+
+
+def test_it_says_that_nothing_was_tuned_without_a_dev_set() -> None:
+    results = made_results()
+    bare = msgspec.structs.replace(results, manifest=msgspec.structs.replace(results.manifest, dev=None))
+    assert any("no dev set" in line for line in origins(bare))
+    assert any("dev set alone" in line for line in origins(results))
+
+
+def test_a_directory_without_results_is_refused(tmp_path: Path) -> None:
+    assert not is_caption_run(tmp_path)
+    with pytest.raises(InvalidRequestError, match="cannot be read"):
+        write_caption_report(tmp_path)

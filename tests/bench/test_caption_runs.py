@@ -1,0 +1,427 @@
+"""A caption bench from recordings to results, by the shipped pair on a few tones in noise."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from tests.bench.captioner_pair import write_dataset
+
+from edgedraft.backends.base import ScoreRequest
+from edgedraft.bench.caption_arm_runs import SHARE_TOLERANCE, ArmRuns
+from edgedraft.bench.caption_arms import ARMS, ENDS, arms_named, check_threshold, control, gate_of, strategy_of
+from edgedraft.bench.caption_clips import Clips, hear
+from edgedraft.bench.caption_models import CaptionPair, ClipMemory, ClipModels
+from edgedraft.bench.caption_results import (
+    Arm,
+    CaptionResults,
+    ClipRecord,
+    Setting,
+    read_clips,
+    read_results,
+    write_results,
+)
+from edgedraft.bench.caption_runs import CaptionBench, CaptionPlan, run_caption_bench
+from edgedraft.bench.caption_scores import ScoreBook, costs, ratio_interval
+from edgedraft.bench.caption_tuning import GOAL, Tuner, threshold_for
+from edgedraft.bench.caption_virtual import VirtualCaptions
+from edgedraft.caption.dataset import Dataset, load_dataset
+from edgedraft.caption.synthetic import write_wav
+from edgedraft.core.events import REQUESTED, RunPass
+from edgedraft.core.gate import Measure
+from edgedraft.core.verify import verify
+from edgedraft.errors import InvalidRequestError, UnsupportedError
+from edgedraft.speech_features import FeatureDtype
+from edgedraft.types import Float32Array, Rule, SamplingParams
+
+MAX_TOKENS = 40
+SETTING = Setting(
+    edge="given",
+    rtt_s=0.03,
+    bytes_per_s_up=None,
+    bytes_per_s_down=None,
+    draft_step_s=0.025,
+    listen_s_per_s=0.01,
+    target_step_s=0.002,
+    target_per_id_s=0.001,
+    target_listen_s_per_s=0.005,
+)
+EDGE, CLOUD, EXACT = ENDS
+SPARSE = Arm(
+    name="sparse", gate="max-probability", threshold=0.6, unit="tokens", least_tokens=5, base_tokens=5, most_tokens=5
+)
+
+
+@pytest.fixture(scope="module")
+def specs() -> tuple[str, str]:
+    """The shipped pair: random weights stammer, and say nothing that could be scored."""
+    return "captioner:edge", "captioner:cloud"
+
+
+@pytest.fixture(scope="module")
+def pair(specs: tuple[str, str]) -> Iterator[CaptionPair]:
+    opened = CaptionPair.open(*specs)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return load_dataset(write_dataset(tmp_path_factory.mktemp("clips") / "test", 2))
+
+
+@pytest.fixture(scope="module")
+def heard(pair: CaptionPair, dataset: Dataset) -> Clips:
+    return hear(dataset, pair.draft, pair.tokenizer.languages, FeatureDtype.INT8, lambda text: None)
+
+
+@pytest.fixture(scope="module")
+def captions(pair: CaptionPair, heard: Clips) -> VirtualCaptions:
+    return VirtualCaptions(ClipMemory(pair, MAX_TOKENS), heard.clips, max_tokens=MAX_TOKENS, seed=0)
+
+
+@pytest.fixture(scope="module")
+def truthful(tmp_path_factory: pytest.TempPathFactory, captions: VirtualCaptions, dataset: Dataset) -> Dataset:
+    """The same recordings, but what the target says of them is the truth: so it is far above the draft."""
+    path = dataset.source.with_name("truth.jsonl")
+    lines = [
+        {"file": item.name, "language": item.language, "captions": [record.text]}
+        for item, record in zip(dataset.items, captions.records(CLOUD, SETTING), strict=True)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return load_dataset(path)
+
+
+# -- models ----------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_computed_once(pair: CaptionPair, heard: Clips, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[ScoreRequest] = []
+    score = pair.target.score
+
+    def counted(requests: Sequence[ScoreRequest]) -> Sequence[Float32Array]:
+        asked.extend(requests)
+        return score(requests)
+
+    monkeypatch.setattr(pair.target, "score", counted)
+    captions = VirtualCaptions(ClipMemory(pair, MAX_TOKENS), heard.clips, max_tokens=MAX_TOKENS, seed=0)
+    record = captions.record(EXACT, heard.clips[0], SETTING)
+    num_asked = len(asked)
+    assert num_asked > 0
+    assert captions.record(EXACT, heard.clips[0], SETTING).token_ids == record.token_ids
+    captions.record(msgspec.structs.replace(EXACT, name="again", draft_ahead=False), heard.clips[0], SETTING)
+    assert len(asked) == num_asked
+
+
+@pytest.mark.parametrize(
+    ("num_draft", "terms"),
+    [
+        (5, {"rule": Rule.RANK, "rank": 2, "judged": [1, 3]}),
+        (5, {"rule": Rule.RANK, "rank": 900, "bonus": True}),
+        (5, {"rule": Rule.RANK, "rank": 1}),
+        (5, {"rule": Rule.MATCH}),
+        (0, {"rule": Rule.MATCH}),
+    ],
+)
+def test_verdicts_are_those_of_a_session_of_its_own(
+    pair: CaptionPair, heard: Clips, captions: VirtualCaptions, num_draft: int, terms: dict[str, Any]
+) -> None:
+    clip = heard.clips[0]
+    ids = captions.record(EDGE, clip, SETTING).token_ids
+    models = ClipModels(pair, clip, MAX_TOKENS)
+    draft_ids, own = ids[4 : 4 + num_draft], b"another session."
+    log = [*models.prompt_ids, *ids[:4]]
+    pair.target.open(own, models.prompt_ids, ids[:3])
+    pair.target.listen(own, clip.sent)
+    while pair.target.prefill(own):
+        pass
+    rows = np.array(pair.target.score([ScoreRequest(own, len(log) - 1, ids[3:4], draft_ids)])[0])
+    pair.target.close(own)
+    num_ids, position = pair.tokenizer.num_ids, len(log)
+    wanted = verify(rows, draft_ids, SamplingParams(), position=position, num_ids=num_ids, **terms)
+    command = RunPass(0, REQUESTED, 0, (), position, draft_ids, sampling=SamplingParams(), **{"rank": 1, **terms})
+    assert models.verdict(log, command) == wanted
+
+
+def test_forgotten_clips_are_worked_out_anew(pair: CaptionPair, heard: Clips) -> None:
+    roomy, tight = (
+        VirtualCaptions(ClipMemory(pair, MAX_TOKENS, max_bytes=size), heard.clips, max_tokens=MAX_TOKENS, seed=0)
+        for size in (2**30, 1)
+    )
+    for arm in (EXACT, CLOUD, SPARSE):
+        assert [r.token_ids for r in tight.records(arm, SETTING)] == [r.token_ids for r in roomy.records(arm, SETTING)]
+    assert tight.memory.models(heard.clips[0]).num_bytes == 0
+    assert roomy.memory.models(heard.clips[0]).num_bytes > 0
+
+
+def test_prompt_counts_against_the_context(pair: CaptionPair, heard: Clips) -> None:
+    assert ClipModels(pair, heard.clips[0], 10_000).max_tokens == pair.draft.info.context_length - 1
+
+
+def test_models_of_text_or_without_a_common_vocabulary_are_refused(specs: tuple[str, str]) -> None:
+    with pytest.raises(UnsupportedError, match="a model of text"):
+        CaptionPair.open("toy:seed=1", "toy:seed=2")
+    with pytest.raises(UnsupportedError, match="vocabulary is not that of"):
+        CaptionPair.open(specs[0], "toy:seed=2")
+
+
+# -- clips -----------------------------------------------------------------------------------------------------------
+
+
+def test_all_recordings_that_cannot_be_used_are_named_at_once(pair: CaptionPair, tmp_path: Path) -> None:
+    write_wav(tmp_path / "long.wav", np.full(16_000 * 25, 0.1, np.float32))
+    (tmp_path / "text.wav").write_text("no sound")
+    lines = [{"file": f"{name}.wav", "language": "en", "captions": ["Words."]} for name in ("long", "text")]
+    (tmp_path / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(InvalidRequestError) as caught:
+        hear(load_dataset(tmp_path), pair.draft, ("zh",), FeatureDtype.INT8, lambda text: None)
+    assert "the draft captions in zh, not in en" in str(caught.value)
+    assert "long.wav: " in str(caught.value)
+    assert "text.wav: " in str(caught.value)
+
+
+# -- arms ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_arm_is_a_strategy(pair: CaptionPair) -> None:
+    for arm in ARMS:
+        arm = msgspec.structs.replace(arm, threshold=0.5) if arm.tuned else arm
+        strategy = strategy_of(arm, clip_number=0, language="en", text_of=pair.text_of)
+        assert (strategy.gating is None) == (arm.name == "cloud-only")
+    assert len({arm.name for arm in ARMS}) == len(ARMS)
+
+
+def test_unknown_arms_and_missing_numbers_are_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="arms names 'vanilla'"):
+        arms_named(["vanilla"])
+    assert [arm.name for arm in arms_named(["never"])] == ["edge-only", "cloud-only", "exact", "never"]
+    with pytest.raises(InvalidRequestError, match="threshold of arm 'ugsd' is not set"):
+        gate_of(arms_named(["ugsd"])[-1])
+    with pytest.raises(InvalidRequestError, match="gate is 'nerves'"):
+        gate_of(Arm(name="odd", gate="nerves"))
+
+
+@pytest.mark.parametrize(("measure", "threshold"), [(Measure.ENTROPY, 9.0), (Measure.MAX_PROBABILITY, 1.0)])
+def test_threshold_that_nothing_or_everything_passes_is_refused(measure: Measure, threshold: float) -> None:
+    with pytest.raises(InvalidRequestError, match=f"threshold of {measure}"):
+        check_threshold(measure, threshold, 259)
+    check_threshold(measure, threshold / 2, 259)
+
+
+def test_chance_differs_from_clip_to_clip(captions: VirtualCaptions) -> None:
+    chance = msgspec.structs.replace(control(SPARSE, 1), share=0.5)
+    assert len({tuple(gate_of(chance, number).doubts(None, at) for at in range(40)) for number in range(5)}) == 5  # type: ignore[arg-type]
+
+
+# -- captions --------------------------------------------------------------------------------------------------------
+
+
+def test_ends_are_what_they_should_be(captions: VirtualCaptions, pair: CaptionPair) -> None:
+    edge, cloud, exact = (captions.records(arm, SETTING) for arm in ENDS)
+    assert [record.token_ids for record in exact] == [record.token_ids for record in cloud]
+    assert [record.token_ids for record in edge] != [record.token_ids for record in cloud]
+    for record in edge:
+        assert (record.bytes_up, record.feature_bytes, record.num_calls, set(record.kinds)) == (0, 0, 0, {"local"})
+        listening_s = SETTING.listen_s_per_s * captions.clips[0].sent.seconds
+        assert record.total_s >= SETTING.draft_step_s * len(record.token_ids) + 0.5 * listening_s
+    for record in exact:
+        assert record.num_judged == record.num_gated
+        assert record.feature_bytes > 0
+    whole = costs(exact)[0]
+    assert (whole.verified_share, whole.silent_share) == (1.0, 0.0)
+    assert costs(edge)[0].silent_share == 1.0
+
+
+def test_share_lies_between_and_texts_do_not_depend_on_the_link(captions: VirtualCaptions) -> None:
+    near = captions.records(SPARSE, SETTING)
+    far = captions.records(SPARSE, msgspec.structs.replace(SETTING, rtt_s=0.3, draft_step_s=0.001))
+    assert [record.text for record in near] == [record.text for record in far]
+    assert 0.0 < costs(near)[0].verified_share < 1.0
+    thin = captions.records(SPARSE, msgspec.structs.replace(SETTING, bytes_per_s_up=500.0))
+    assert [record.text for record in near] == [record.text for record in thin]
+
+
+# -- tuning ----------------------------------------------------------------------------------------------------------
+
+
+def tuner(captions: VirtualCaptions, dataset: Dataset, pair: CaptionPair) -> tuple[Tuner, VirtualCaptions]:
+    heard = hear(dataset, pair.draft, pair.tokenizer.languages, FeatureDtype.INT8, lambda text: None)
+    own = VirtualCaptions(captions.memory, heard.clips, max_tokens=MAX_TOKENS, seed=0)
+    edge, cloud = own.records(EDGE, SETTING), own.records(CLOUD, SETTING)
+    return Tuner(own, ScoreBook(heard.clips), edge, cloud, SETTING, lambda text: None), own
+
+
+def test_tuned_threshold_reaches_the_goal_and_a_smaller_share_does_not(
+    captions: VirtualCaptions, truthful: Dataset, pair: CaptionPair
+) -> None:
+    arm = next(arm for arm in ARMS if arm.name == "ugsd-sparse")
+    found = tuner(captions, truthful, pair)[0].tune(arm)
+    assert found.threshold is not None
+    assert found.dev_share is not None
+    assert min(found.dev_gap_closed.values()) >= GOAL
+    assert 0.0 < found.dev_share < 1.0
+
+
+def test_without_a_gap_no_threshold_is_chosen(captions: VirtualCaptions, dataset: Dataset, pair: CaptionPair) -> None:
+    """None of the captions is anything like what the dataset says."""
+    found = tuner(captions, dataset, pair)[0].tune(next(arm for arm in ARMS if arm.name == "ugsd-sparse"))
+    assert found.threshold is None
+    assert "a share needs 4" in found.reason
+
+
+def test_threshold_doubts_the_share_that_was_asked_for() -> None:
+    values = np.linspace(0.0, 1.0, 1001)
+    assert threshold_for(values, Measure.ENTROPY, 0.1) == pytest.approx(0.9)
+    assert threshold_for(values, Measure.MAX_PROBABILITY, 0.1) == pytest.approx(0.1)
+    with pytest.raises(InvalidRequestError, match="no draft tokens"):
+        threshold_for(np.array([]), Measure.ENTROPY, 0.1)
+
+
+# -- whole runs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(pair: CaptionPair, truthful: Dataset, specs: tuple[str, str]) -> tuple[CaptionResults, list[ClipRecord]]:
+    plan = CaptionPlan(
+        draft=specs[0],
+        target=specs[1],
+        arms=["never", "ugsd", "ugsd, bonus", "ugsd-sparse"],
+        sweeps=["rank", "rtt"],
+        max_tokens=MAX_TOKENS,
+        num_chances=1,
+        sweep_clips=1,
+    )
+    return CaptionBench(pair, plan).run(truthful, truthful)
+
+
+def test_run_holds_what_was_asked_for(run: tuple[CaptionResults, list[ClipRecord]], truthful: Dataset) -> None:
+    results, clips = run
+    names = [result.arm.name for result in results.arms]
+    assert names[:3] == ["edge-only", "cloud-only", "exact"]
+    assert {"never", "ugsd", "ugsd-sparse", "ugsd-sparse, chance 0", "ugsd, chance 0"} < set(names)
+    assert len(clips) == len(names) * len(truthful.items)
+    assert results.exact.holds
+    assert results.exact.num_clips == 4
+    assert results.manifest.num_clips == {"en": 2, "zh": 2}
+    assert results.arm("ugsd").arm.tuned
+    assert results.arm("ugsd, bonus").arm.threshold == results.arm("ugsd").arm.threshold
+    assert [sweep.name for sweep in results.sweeps] == ["rank", "rtt", "rtt"]
+    assert [sweep.setting.edge for sweep in results.sweeps[1:]] == ["given", "measured"]
+    with pytest.raises(InvalidRequestError, match="arm is 'x'"):
+        results.arm("x")
+
+
+def test_scores_of_a_run_are_those_of_its_captions(run: tuple[CaptionResults, list[ClipRecord]]) -> None:
+    results, clips = run
+    for language in results.arm("cloud-only").languages:
+        assert language.texts[0].scores["bleu_1"].value == pytest.approx(100.0)
+        assert language.texts[0].gap_closed is not None
+        assert language.texts[0].gap_closed.share is not None
+        assert language.texts[0].gap_closed.share.value == pytest.approx(1.0)
+        assert language.attribute_accuracy is None
+    texts = {arm: [clip.text for clip in clips if clip.arm == arm] for arm in ("edge-only", "never", "exact")}
+    assert texts["never"] == texts["edge-only"] != texts["exact"]
+
+
+def test_chance_has_the_share_of_the_gate_it_replaces(run: tuple[CaptionResults, list[ClipRecord]]) -> None:
+    results, _ = run
+    wanted, found = (results.arm(name).costs[0].verified_share for name in ("ugsd-sparse", "ugsd-sparse, chance 0"))
+    # Four captions have few tokens, so that shares move in steps.
+    assert found == pytest.approx(wanted, abs=0.05 + SHARE_TOLERANCE)
+    assert results.arm("ugsd-sparse, chance 0").arm.controls == "ugsd-sparse"
+
+
+def test_drafting_ahead_gains_time_over_waiting_and_nothing_else(run: tuple[CaptionResults, list[ClipRecord]]) -> None:
+    curves = {curve.label: curve.points for curve in run[0].sweeps[1].curves}
+    for ahead, waiting in zip(curves["ugsd-sparse"], curves["ugsd-sparse, waiting"], strict=True):
+        assert ahead.bleu_1 == waiting.bleu_1
+        if ahead.x >= 0.03:  # nearer, a correction waits for the step that is under way
+            assert ahead.total_s < waiting.total_s
+    edge_s = [point.total_s for point in curves["edge-only"]]
+    assert edge_s == [edge_s[0]] * len(edge_s)
+    cloud_s = [point.total_s for point in curves["cloud-only"]]
+    assert cloud_s == sorted(cloud_s)
+
+
+def test_results_come_back_from_their_files(run: tuple[CaptionResults, list[ClipRecord]], tmp_path: Path) -> None:
+    results, clips = run
+    write_results(tmp_path / "out", results, clips)
+    assert read_results(tmp_path / "out") == results
+    assert list(read_clips(tmp_path / "out")) == clips
+    with pytest.raises(InvalidRequestError, match="cannot be read"):
+        read_results(tmp_path)
+    (tmp_path / "out" / "clips.jsonl").write_text('{"arm": 1}\n')
+    with pytest.raises(InvalidRequestError, match="line 1 is no ClipRecord"):
+        list(read_clips(tmp_path / "out"))
+
+
+def test_run_without_dev_says_where_its_thresholds_are_from(specs: tuple[str, str], dataset: Dataset) -> None:
+    plan = CaptionPlan(
+        draft=specs[0],
+        target=specs[1],
+        arms=["ugsd", "ugsd-sparse"],
+        sweeps=[],
+        thresholds={"ugsd": 2.0},
+        share=0.2,
+        max_tokens=MAX_TOKENS,
+        num_chances=0,
+    )
+    results, _ = run_caption_bench(dataset, None, plan)
+    assert not results.arm("ugsd-sparse").arm.tuned
+    assert results.arm("ugsd").arm.threshold == 2.0
+    assert results.notes == ["Thresholds that were neither tuned nor given doubt 20% of the edge's own tokens."]
+    assert results.tuned == []
+
+
+def test_captions_that_differ_from_the_targets_are_named(captions: VirtualCaptions) -> None:
+    runs = ArmRuns(captions, ScoreBook(captions.clips), SETTING, lambda text: None, seed=0)
+    runs.run(ENDS)
+    assert runs.exact_check().holds
+    changed = msgspec.structs.replace(runs.records["exact"][1], token_ids=[5])
+    runs.records["exact"][1] = changed
+    assert runs.exact_check().differing == [changed.clip]
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("max_tokens", {"max_tokens": 0}),
+        ("share", {"share": 1.0}),
+        ("sweeps", {"sweeps": ["moon"]}),
+        ("thresholds", {"thresholds": {"edge-only": 1.0}}),
+        ("arms", {"arms": ["none such"]}),
+    ],
+)
+def test_plan_names_its_bad_field(field: str, wrong: dict[str, object]) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        CaptionPlan(**wrong)  # type: ignore[arg-type]
+    assert caught.value.field == field
+
+
+# -- figures ---------------------------------------------------------------------------------------------------------
+
+
+def test_ratio_is_of_sums_and_its_interval_holds_it() -> None:
+    above, below = np.array([1.0, 3.0, 2.0]), np.array([2.0, 4.0, 2.0])
+    ratio = ratio_interval(above, below, np.random.default_rng(0))
+    assert ratio.value == pytest.approx(0.75)
+    assert ratio.low <= ratio.value <= ratio.high <= 1.0
+    assert ratio_interval(np.zeros(2), np.zeros(2), np.random.default_rng(0)).value == 0.0
+
+
+def test_costs_count_what_was_sent_over_what_was_heard(captions: VirtualCaptions) -> None:
+    records = captions.records(EXACT, SETTING)
+    records[0] = msgspec.structs.replace(records[0], feature_bytes=0, bytes_up=0)
+    everything, english, chinese = costs(records)
+    assert (everything.language, english.language, chinese.language) == ("all", "en", "zh")
+    sent = sum(record.feature_bytes for record in records)
+    assert everything.feature_bytes_per_s == pytest.approx(sent / sum(record.seconds for record in records))
+    assert everything.sent_feature_bytes_per_s == pytest.approx(sent / sum(r.seconds for r in records[1:]))
+    assert english.silent_share == pytest.approx(1 / 2)
+    assert math.isclose(everything.ids_per_token, sum(r.tokens_up for r in records) / everything.num_tokens)

@@ -1,0 +1,153 @@
+"""`edgedraft bench caption`: from a dataset to results and report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.bench.caption_made import made_clips, made_results
+from tests.bench.captioner_pair import write_dataset, write_pair
+
+from edgedraft.bench.caption_results import CaptionResults, ClipRecord, read_clips, read_results
+from edgedraft.cli import bench_caption
+
+QUICK = ("--arm", "ugsd-sparse", "--sweeps", "none", "--max-tokens", "12")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_dataset(tmp_path_factory.mktemp("captions") / "data")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    draft, target = write_pair(tmp_path_factory.mktemp("models"))
+    return "--draft", draft, "--target", target
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Results without a run; the plans that were to be run."""
+    plans: list[Any] = []
+
+    def run(test: object, dev: object, plan: object, progress: object) -> tuple[CaptionResults, list[ClipRecord]]:
+        plans.append((test, dev, plan))
+        return made_results(), made_clips()
+
+    monkeypatch.setattr(bench_caption, "run_caption_bench", run)
+    return plans
+
+
+@pytest.fixture
+def unpictured(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Directories that would have got a report, which takes seconds to draw."""
+    drawn: list[Path] = []
+    monkeypatch.setattr(bench_caption, "write_caption_report", drawn.append)
+    return drawn
+
+
+def test_run_live_and_report(run, data: Path, models: tuple[str, ...], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    live = ("--live", "2", "--edge-step-ms", "1", "--rtt-ms", "5")
+    done = run("bench", "caption", str(data), "--out", str(out), *models, *QUICK, *live, "--json")
+    assert (done.code, done.err) == (0, "")
+    assert done.json["exact"] is True
+    tables = {table["id"]: table["rows"] for table in done.json["tables"]}
+    arms = [row["arm"] for row in tables["quality-en"]]
+    assert arms[:4] == ["edge-only", "cloud-only", "exact", "ugsd-sparse"]
+    assert [row["arm"] for row in tables["live"]] == ["edge-only", "cloud-only", "ugsd-sparse"]
+    results = read_results(out)
+    assert results.live[0].texts_equal is True
+    assert (results.live[0].rtt_s, results.live[0].draft_step_s) == (0.005, 0.001)
+    assert {clip.arm for clip in read_clips(out)} == set(arms)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "Exact equals cloud-only, token for token, on all 4 clips." in page
+    assert '<section id="live">' in page
+
+
+def test_tables_go_to_stdout_and_progress_to_stderr(run, data: Path, models: tuple[str, ...], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = run("bench", "caption", str(data), "--out", str(out), *models, *QUICK, "--lang", "zh", "--limit", "1")
+    assert done.code == 0
+    assert "Captions in zh" in done.out
+    assert "Captions in en" not in done.out
+    assert "Exact equals cloud-only, token for token, on all 1 clips." in done.out
+    assert "captioned" in done.err
+    assert "captioned" not in done.out
+
+
+def test_not_exact_is_exit_code_1_after_everything_is_written(
+    run, data: Path, tmp_path: Path, unpictured: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        bench_caption, "run_caption_bench", lambda *arguments: (made_results(differing=("en/0.wav",)), made_clips())
+    )
+    done = run("bench", "caption", str(data), "--out", str(tmp_path / "out"))
+    assert done.code == 1
+    assert "EXACT DIFFERS FROM CLOUD-ONLY on 1 of 4 clips: en/0.wav." in done.out
+    assert unpictured == [tmp_path / "out"]
+    assert not read_results(tmp_path / "out").exact.holds
+
+
+def test_options_reach_the_plan(run, data: Path, made: list[Any], unpictured: list[Path], tmp_path: Path) -> None:
+    words = "--gamma 0.7 --threshold sparse,x=0.5 --share 0.2 --edge-step-ms 0 --rtt-ms 100 --bandwidth 64 --seed 3"
+    arms = ("--arm", "ugsd, L=3", "--arm", "ugsd")
+    options = ("--out", str(tmp_path / "out"), "--dev", str(data), "--limit", "1", "--sweeps", "rtt, rank", *arms)
+    thresholds = words.replace("sparse,x", "ugsd")
+    assert run("bench", "caption", str(data), *options, *thresholds.split()).code == 0
+    ((test, dev, plan),) = made
+    assert [len(each.items) for each in (test, dev)] == [2, 2]
+    assert (plan.arms, plan.sweeps) == (["ugsd, L=3", "ugsd"], ["rtt", "rank"])
+    assert (plan.thresholds, plan.share) == ({"ugsd": 0.5}, 0.2)
+    assert (plan.edge_step_s, plan.rtt_s, plan.bytes_per_s, plan.seed) == (None, 0.1, 64_000.0, 3)
+
+
+def test_the_report_is_made_again_from_the_files(
+    run, data: Path, made: list[Any], unpictured: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert run("bench", "caption", str(data), "--out", str(out)).code == 0
+    assert unpictured == [out]
+    assert run("bench", "report", str(out)).out.strip() == str(out / "report.html")
+    assert "edgedraft bench caption" in (out / "report.html").read_text(encoding="utf-8")
+    tables = run("bench", "report", str(out), "--json").json["tables"]
+    assert {"quality-en", "costs", "live"} <= {table["id"] for table in tables}
+
+
+def test_results_are_never_written_over(
+    run, data: Path, made: list[Any], unpictured: list[Path], tmp_path: Path
+) -> None:
+    out = ("--out", str(tmp_path / "out"))
+    assert run("bench", "caption", str(data), *out).code == 0
+    again = run("bench", "caption", str(data), *out)
+    assert again.code == 2
+    assert "already holds results" in again.err
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--sweeps", "gamma"), "sweeps names 'gamma'; legal: threshold, rank"),
+        (("--arm", "ugds"), "arms names 'ugds'"),
+        (("--threshold", "ugsd"), "threshold is 'ugsd'; legal: ARM=NUMBER"),
+        (("--threshold", "exact=1"), "no arm with one"),
+        (("--gamma", "99"), "threshold of entropy is 99"),
+        (("--share", "2"), "share is 2"),
+        (("--live", "1"), "--live"),
+        (("--rtt-ms", "-1"), "--rtt-ms"),
+        (("--lang", "fr"), "language is 'fr'; legal: en, zh"),
+        (("--dev", "nowhere"), "dataset 'nowhere' does not exist"),
+        (("--out", "n" * 300), "cannot be written: File name too long"),
+        (("--draft", "toy:seed=1"), "model"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(
+    run, data: Path, models: tuple[str, ...], tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    done = run("bench", "caption", str(data), "--out", str(tmp_path / "out"), *models, *arguments)
+    assert done.code == 2
+    assert said in done.err
+    assert "Traceback" not in done.err
+    assert not (tmp_path / "out" / "results.json").exists()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-TOY = ("--target", "toy:vocab=300", "--draft", "toy:vocab=300,noise=0.5", "--max-tokens", "16")
+TOY = ("--target", "toy:vocab=300", "--draft", "toy:vocab=300,noise=0.5", "--max-tokens", "16", "--no-captions")
 
 
 def _is_alive(pid: int) -> bool:

@@ -38,11 +38,13 @@ def test_every_option_has_a_help_text(words: tuple[str, ...], command: Any) -> N
 
 def test_all_commands_are_there() -> None:
     names = {words[0] for words, _ in COMMANDS if words}
-    assert names == {"demo", "cloud", "generate", "chat", "doctor", "models", "bench", "traces", "tuner"}
+    assert names == {"demo", "cloud", "generate", "chat", "doctor", "models", "bench", "traces", "tuner", "caption"}
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["models"], ["bench"], ["traces"], ["tuner"]], ids=lambda words: " ".join(words) or "edgedraft"
+    "words",
+    [[], ["models"], ["bench"], ["traces"], ["tuner"], ["caption"]],
+    ids=lambda words: " ".join(words) or "edgedraft",
 )
 def test_without_a_command_the_help_is_shown(run, words: list[str]) -> None:
     outcome = run(*words)

@@ -49,7 +49,12 @@ def _find(words: list[str]) -> tuple[Any, list[str]]:
     """The innermost command that the words name, and the words behind its name."""
     command: Any = typer.main.get_command(app)
     rest = words[1:]
-    while rest and not rest[0].startswith("-") and hasattr(command, "commands"):
+    while rest and hasattr(command, "commands"):
+        default = getattr(command, "default_command", None)
+        if default is not None and rest[0] not in command.commands:
+            return command.commands[default], rest
+        if rest[0].startswith("-"):
+            break
         assert rest[0] in command.commands, f"there is no command '{rest[0]}'"
         command, rest = command.commands[rest[0]], rest[1:]
     return command, rest

@@ -6,12 +6,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from edgedraft.backends.base import BackendOptions
+from edgedraft.backends.base import BackendOptions, CaptionTokenizer
 from edgedraft.caption.caption import Caption
 from edgedraft.caption.captioner import DEFAULT_DRAFT, AsyncCaptioner, CaptionRequest
 from edgedraft.caption.recording import Recording
 from edgedraft.config import EdgeConfig
 from edgedraft.edge.loop_thread import LoopThread
+from edgedraft.types import ModelInfo
 
 
 class Captioner:
@@ -64,6 +65,14 @@ class Captioner:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def tokenizer(self) -> CaptionTokenizer:
+        return self._captioner.tokenizer
+
+    @property
+    def draft_info(self) -> ModelInfo:
+        return self._captioner.draft_info
 
     def caption(self, recording: Recording, request: CaptionRequest | None = None) -> Caption:
         """The caption of a recording; see `AsyncCaptioner.caption`."""

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from edgedraft.cli import bench, chat, cloud, demo, doctor, generate, models, traces, tuner
+from edgedraft.cli import bench, caption, chat, cloud, demo, doctor, generate, models, traces, tuner
 from edgedraft.cli.options import examples
 from edgedraft.cli.report import (
     EXIT_INTERRUPTED,
@@ -64,6 +64,7 @@ def _root(
 
 for command in (demo, cloud, generate, chat, doctor):
     command.register(app)
+app.add_typer(caption.app, name="caption")
 app.add_typer(models.app, name="models")
 app.add_typer(bench.app, name="bench")
 app.add_typer(traces.app, name="traces")
@@ -98,7 +99,8 @@ def _forgive_streams() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; prints every error itself.
 
-    0 done, 1 other failure, 2 invalid request or usage, 3 model, 4 link or cloud, 5 authentication, 130 interrupted.
+    0 done, 1 other failure, 2 invalid request or usage, 3 model, 4 link or cloud, 5 authentication, 6 no speech found
+    (caption), 130 interrupted.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in words

@@ -22,7 +22,14 @@ ACCESS, LIMITS = "Access", "Limits"
 _CONFIG, _BACKEND = CloudConfig(), BackendOptions()
 
 
-Model = Annotated[str, typer.Option("--model", metavar="SPEC", help=f"Target model: {options.TARGET_FORMS}.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        metavar="SPEC",
+        help=f"Target model: {options.TARGET_FORMS}; for captions of speech {options.CAPTION_TARGET_FORMS}.",
+    ),
+]
 Host = Annotated[str, typer.Option("--host", help="Address to bind.", rich_help_panel=ACCESS)]
 Port = Annotated[int, typer.Option("--port", help="Port to bind; 0 takes any free one.", rich_help_panel=ACCESS)]
 Tokens = Annotated[
@@ -169,7 +176,9 @@ def _serve(model: str, config: CloudConfig, backend: BackendOptions, *, as_json:
     target = open_target(model, backend)
     app = None
     try:
-        app = create_app(config, target, open_tokenizer(model), chat_template(model), model_name=target.info.name)
+        # One that listens to recordings is not chatted with.
+        template = "" if target.info.features is not None else chat_template(model)
+        app = create_app(config, target, open_tokenizer(model), template, model_name=target.info.name)
         _say_loaded(_description(model, target, config), as_json=as_json)
         serve(config, app, lambda url: _say_listening(url, as_json=as_json))
     finally:
@@ -229,6 +238,7 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog=options.examples(
             "edgedraft cloud --model demo:target",
+            "edgedraft cloud --model captioner:cloud",
             "edgedraft cloud --model llamacpp:model-q8_0.gguf --deterministic",
             "edgedraft cloud --model llamacpp:model.gguf --threads 4 --max-sessions 16",
             "edgedraft cloud --model llamacpp:model.gguf --host 0.0.0.0 --token-file tokens.txt "

@@ -1,4 +1,7 @@
-"""`edgedraft demo`: an edge process and a cloud process write answers together, and the text is proved exact."""
+"""`edgedraft demo`: an edge process and a cloud process write answers together, and the text is proved exact.
+
+At the end they caption two recordings, of which no waveform leaves the edge.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from edgedraft.bench.cloud_process import cloud_process
 from edgedraft.bench.target_only import target_only_ids
 from edgedraft.cli import options
 from edgedraft.cli.asking import TokenPainter, account_line, stream_to
+from edgedraft.cli.demo_captions import CAPTION_DRAFT, CAPTION_TARGET, ClipCaption, caption_clips
 from edgedraft.cli.render import err_console, legend, out_console, print_json, print_table, table
 from edgedraft.config import DEFAULT_URL
 from edgedraft.edge.answer import Answer
@@ -82,6 +86,9 @@ MaxTokens = Annotated[int, typer.Option("--max-tokens", metavar="N", min=1, help
 Strategies = Annotated[
     str, typer.Option("--strategies", metavar="NAMES", help=f"Rows to write, of {', '.join(WAY_NAMES)}.")
 ]
+Captions = Annotated[
+    bool, typer.Option("--captions/--no-captions", help="Caption two recordings of speech at the end.")
+]
 Target = Annotated[str, typer.Option("--target", metavar="SPEC", help="Target model.", rich_help_panel=options.MODELS)]
 DraftSpec = Annotated[str, typer.Option("--draft", metavar="SPEC", help="Draft model.", rich_help_panel=options.MODELS)]
 
@@ -92,11 +99,13 @@ def demo(
     strategies: Strategies = ALL_WAYS,
     target: Target = "demo:target",
     draft: DraftSpec = options.DEFAULT_DRAFT,
+    captions: Captions = True,
     as_json: options.Json = False,
 ) -> None:
     """Write three answers with an edge process and a cloud process, and compare them with the target alone.
 
-    Ends with exit code 1 where a text differs from what the target writes alone.
+    Then caption two recordings of synthetic speech the same way. Ends with exit code 1 where a text differs from what
+    the target writes alone.
     """
     console = err_console() if as_json else out_console()
     ways = _ways(strategies, draft)
@@ -105,15 +114,23 @@ def demo(
     with _cloud_url(console, target, rtt_ms) as url:
         run = _Run(console, url, target, max_tokens, wanted)
         rows = [run.write(way, colours=index == 0) for index, way in enumerate(ways)]
-    equal = all(row.equal for row in rows)
-    if as_json:
-        print_json({"equal": equal, "rtt_ms": rtt_ms, "rows": [asdict(row) for row in rows], "note": ONE_CPU})
-    else:
+    if not as_json:
         console.print()
         print_table(_as_table(rows, rtt_ms))
         console.print(ONE_CPU)
+    clips = _captions(console, rtt_ms) if captions else []
+    equal = all(row.equal for row in rows) and all(clip.equal for clip in clips)
+    if as_json:
+        told = {"equal": equal, "rtt_ms": rtt_ms, "rows": [asdict(row) for row in rows], "note": ONE_CPU}
+        print_json({**told, "captions": [clip.to_dict() for clip in clips]})
     if not equal:
         raise typer.Exit(1)
+
+
+def _captions(console: Console, rtt_ms: float) -> list[ClipCaption]:
+    _step(console, f"Captions: how two voices sound; draft {CAPTION_DRAFT}, target {CAPTION_TARGET}")
+    with _cloud_url(console, CAPTION_TARGET, rtt_ms) as url:
+        return caption_clips(console, url)
 
 
 def _ways(strategies: str, draft: str) -> list[Way]:
@@ -269,7 +286,7 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog=options.examples(
             "edgedraft demo",
-            "edgedraft demo --rtt-ms 100",
+            "edgedraft demo --rtt-ms 100 --no-captions",
             "edgedraft demo --strategies vanilla,cloud-only --max-tokens 64 --json",
         )
     )(demo)

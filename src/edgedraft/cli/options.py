@@ -17,6 +17,7 @@ __all__ = ["DEFAULT_DRAFT", "DEFAULT_MAX_TOKENS"]
 
 NO_DRAFT = "none"
 MODELS, CLOUD, SAMPLING = "Models", "Cloud", "Sampling"
+CAPTION_TARGET_FORMS = "captioner:cloud, captioner:PATH.npz, qwen-omni:PATH"
 TARGET_FORMS = "demo:target, llamacpp:PATH.gguf, hub:ORG/NAME/FILE.gguf, transformers:PATH, replay:TRACE, toy:seed=N"
 DRAFT_FORMS = "demo:draft, llamacpp:PATH.gguf, hub:ORG/NAME/FILE.gguf, lookup, transformers:PATH, replay:TRACE, toy:..."
 

@@ -28,6 +28,8 @@ TOKEN_NAMES: Mapping[TokenKind, str] = {
     TokenKind.OWN: "cloud",
     TokenKind.LOCAL: "local",
 }
+CAPTION_TOKEN_NAMES: Mapping[TokenKind, str] = {**TOKEN_NAMES, TokenKind.RECOVERED: "corrected"}
+"""Of captions: there the edge's text is what is corrected."""
 PIPE_WIDTH = 500
 """Columns that a table may use where nothing limits it."""
 
@@ -47,10 +49,10 @@ def print_json(value: object) -> None:
     print(json.dumps(value), flush=True)  # noqa: T201
 
 
-def legend(kinds: Iterable[TokenKind]) -> Text:
+def legend(kinds: Iterable[TokenKind], names: Mapping[TokenKind, str] = TOKEN_NAMES) -> Text:
     """The colours with how many tokens each stands for."""
     counts = Counter(kinds)
-    parts = [Text(f"{counts[kind]} {TOKEN_NAMES[kind]}", style=TOKEN_STYLES[kind]) for kind in TokenKind]
+    parts = [Text(f"{counts[kind]} {names[kind]}", style=TOKEN_STYLES[kind]) for kind in TokenKind]
     shown = [part for part, kind in zip(parts, TokenKind, strict=True) if counts[kind]]
     return Text("tokens: ").append_text(Text(", ").join(shown))
 

@@ -1,0 +1,231 @@
+"""The options of `edgedraft caption`, and what they stand for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgedraft.caption.gate_choice import GateChoice
+from edgedraft.cli import options
+from edgedraft.core.block_length import BlockLengths
+from edgedraft.core.forced import ForcedRule
+from edgedraft.core.gate import Measure, SendUnit
+from edgedraft.errors import InvalidRequestError
+from edgedraft.schedule.caption_catalogue import CAPTION_STRATEGIES
+from edgedraft.speech_features import (
+    LOGMEL_128,
+    POOLED_12,
+    POOLED_25,
+    PROSODY_12,
+    PROSODY_25,
+    FeatureDtype,
+    FeatureSpec,
+)
+from edgedraft.types import OnLinkLoss
+
+AUTO, DYNAMIC = "auto", "dynamic"
+GATE, PRIVACY, SHOWN = "When the cloud is asked", "What may leave this device", "What is shown"
+DRAFT_FORMS = "captioner:edge, captioner:PATH.npz, qwen-omni:PATH"
+FEATURES = {
+    "logmel": LOGMEL_128,
+    "pooled-25": POOLED_25,
+    "pooled-12": POOLED_12,
+    "prosody-25": PROSODY_25,
+    "prosody-12": PROSODY_12,
+}
+
+Files = Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="Recordings, of any usual kind.")]
+Mic = Annotated[
+    float | None, typer.Option("--mic", metavar="SECONDS", help="Record so long from the microphone instead.")
+]
+Lang = Annotated[
+    str | None, typer.Option("--lang", metavar="en|zh", help="Language of the captions; default: the model's first.")
+]
+Draft = Annotated[
+    str,
+    typer.Option(
+        "--draft", metavar="SPEC", help=f"Model on this device: {DRAFT_FORMS}.", rich_help_panel=options.MODELS
+    ),
+]
+OnLoss = Annotated[
+    OnLinkLoss | None,
+    typer.Option(
+        "--on-link-loss",
+        help="Without the cloud: wait for it, go on locally, or fail. Default: local; wait where the caption is to be "
+        "the cloud's own.",
+        rich_help_panel=options.CLOUD,
+    ),
+]
+StrategyName = Annotated[
+    str | None,
+    typer.Option(
+        "--strategy",
+        metavar="NAME",
+        help=f"{', '.join(CAPTION_STRATEGIES)}; default: ugsd-sparse.",
+        rich_help_panel=GATE,
+    ),
+]
+Exact = Annotated[
+    bool,
+    typer.Option(
+        "--exact",
+        help="Every token is verified: the cloud's own caption. Short for --strategy exact.",
+        rich_help_panel=GATE,
+    ),
+]
+ThresholdText = Annotated[
+    str,
+    typer.Option(
+        "--gamma",
+        metavar="auto|X",
+        help="Beyond which uncertainty a token needs a verdict; auto: the calibrated one.",
+        rich_help_panel=GATE,
+    ),
+]
+MeasureName = Annotated[
+    str | None,
+    typer.Option(
+        "--measure",
+        metavar="NAME",
+        help=f"Of uncertainty: {', '.join(Measure)}; default: entropy for ugsd, else max-probability.",
+        rich_help_panel=GATE,
+    ),
+]
+RankText = Annotated[
+    str,
+    typer.Option(
+        "--rank",
+        metavar="auto|R",
+        help="A token is kept where the cloud ranks it among its R first; auto: 1, for ugsd 20 of 151,936 ids.",
+        rich_help_panel=GATE,
+    ),
+]
+BlockText = Annotated[
+    str | None,
+    typer.Option(
+        "--block",
+        metavar="dynamic|N",
+        help="Tokens of a block; dynamic: 3, 5 or 7. Default: dynamic for ugsd and exact, else 5.",
+        rich_help_panel=GATE,
+    ),
+]
+UnitName = Annotated[
+    str | None,
+    typer.Option(
+        "--unit",
+        metavar="NAME",
+        help=f"What of an uncertain block is verified: {', '.join(SendUnit)}; default: block for ugsd, else tokens.",
+        rich_help_panel=GATE,
+    ),
+]
+Forced = Annotated[
+    str | None,
+    typer.Option(
+        "--forced",
+        metavar="RULES",
+        help=f"Blocks to verify in any case, with commas: {', '.join(ForcedRule)}, or all.",
+        rich_help_panel=GATE,
+    ),
+]
+Bonus = Annotated[
+    bool, typer.Option("--bonus", help="Take the cloud's next token after a block it kept.", rich_help_panel=GATE)
+]
+DraftAhead = Annotated[
+    bool,
+    typer.Option("--draft-ahead/--no-draft-ahead", help="Draft on while a verdict is out.", rich_help_panel=GATE),
+]
+FeatureName = Annotated[
+    str,
+    typer.Option(
+        "--features",
+        metavar="NAME",
+        help=f"{', '.join(FEATURES)}; auto: what the model was made to send.",
+        rich_help_panel=PRIVACY,
+    ),
+]
+Dtype = Annotated[FeatureDtype, typer.Option("--dtype", help="How a value travels.", rich_help_panel=PRIVACY)]
+MaxTokens = Annotated[int, typer.Option("--max-tokens", metavar="N", help="Most tokens of a caption.")]
+WindowS = Annotated[
+    float, typer.Option("--window-s", metavar="SECONDS", help="Longer recordings are cut at their pauses; 1 to 60.")
+]
+ShowTokens = Annotated[
+    bool,
+    typer.Option(
+        "--show-tokens", help="Colour local, accepted and corrected tokens; legend on stderr.", rich_help_panel=SHOWN
+    ),
+]
+ShowEntropy = Annotated[
+    bool,
+    typer.Option("--show-entropy", help="How unsure this device was of each token, as bars.", rich_help_panel=SHOWN),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="One JSON object a recording on stdout, and nothing else.", rich_help_panel=SHOWN)
+]
+
+
+def gate_choice(
+    *,
+    strategy: str | None = None,
+    exact: bool = False,
+    threshold: str = AUTO,
+    measure: str | None = None,
+    rank: str = AUTO,
+    block: str | None = None,
+    unit: str | None = None,
+    forced: str | None = None,
+    bonus: bool = False,
+    draft_ahead: bool = True,
+) -> GateChoice:
+    """The flags as one checked value. Raises `InvalidRequestError` naming the flag."""
+    if exact and strategy not in (None, "exact"):
+        raise InvalidRequestError(
+            f"exact is given with strategy '{strategy}'; legal: one of them.",
+            field="exact",
+            remedy="Leave one of them out.",
+        )
+    return GateChoice(
+        strategy="exact" if exact else strategy or "ugsd-sparse",
+        threshold=None if threshold == AUTO else _number("gamma", threshold),
+        measure=measure,
+        unit=unit,
+        rank=None if rank == AUTO else _whole("rank", rank, AUTO),
+        lengths=_lengths(block),
+        forced=_rules(forced),
+        bonus=bonus,
+        draft_ahead=draft_ahead,
+    )
+
+
+def feature_spec(name: str) -> FeatureSpec | None:
+    """The features of that name; None for auto. Raises `InvalidRequestError` for another."""
+    if name != AUTO and name not in FEATURES:
+        legal = ", ".join((AUTO, *FEATURES))
+        raise InvalidRequestError(f"features is '{name}'; legal: {legal}.", field="features")
+    return FEATURES.get(name)
+
+
+def _lengths(block: str | None) -> BlockLengths | None:
+    if block is None:
+        return None
+    return BlockLengths() if block == DYNAMIC else BlockLengths.fixed(_whole("block", block, DYNAMIC))
+
+
+def _rules(forced: str | None) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in (forced or "").split(",") if name.strip())
+    return tuple(map(str, ForcedRule)) if names == ("all",) else names
+
+
+def _number(field: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidRequestError(f"{field} is '{text}'; legal: {AUTO} or a number.", field=field) from None
+
+
+def _whole(field: str, text: str, word: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidRequestError(f"{field} is '{text}'; legal: {word} or a whole number.", field=field) from None

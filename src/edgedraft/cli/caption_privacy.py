@@ -1,0 +1,308 @@
+"""`edgedraft caption privacy`: what left this device for a caption, byte by byte, and what can be made of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgedraft.bench.cloud_process import cloud_process
+from edgedraft.caption.attack import EVIDENCE, Recogniser, VoiceAttack, WordsAttack, attack_voices, attack_words
+from edgedraft.caption.audio import load, own_samples
+from edgedraft.caption.blocking import Captioner
+from edgedraft.caption.calibration_file import calibrated_threshold, known_calibrations
+from edgedraft.caption.caption import Caption
+from edgedraft.caption.captioner import DEFAULT_DRAFT, CaptionRequest
+from edgedraft.caption.features import extract
+from edgedraft.caption.gate_choice import GateChoice
+from edgedraft.caption.observed import Tap, tapped
+from edgedraft.caption.privacy import Ledger, ledger
+from edgedraft.caption.recogniser import open_recogniser
+from edgedraft.caption.recording import Recording
+from edgedraft.caption.synthetic import write_wav
+from edgedraft.cli import caption_flags, options
+from edgedraft.cli.render import err_console, out_console, print_json, print_table, table
+from edgedraft.cli.report import exit_code, print_error
+from edgedraft.config import read_environment
+from edgedraft.errors import EdgedraftError, InvalidRequestError
+from edgedraft.speech_features import FeatureDtype, FeatureSpec
+
+DEFAULT_TARGET = "captioner:cloud"
+
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recordings.")]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url", metavar="URL", help="A cloud at ws://; default: one is started here.", rich_help_panel=options.CLOUD
+    ),
+]
+Target = Annotated[
+    str,
+    typer.Option(
+        "--target", metavar="SPEC", help="What the cloud that is started serves.", rich_help_panel=options.CLOUD
+    ),
+]
+Attack = Annotated[
+    Path | None,
+    typer.Option(
+        "--attack",
+        metavar="DIR",
+        help="Turn the features of every kind back into sound, written to DIR, and compare it with the recording.",
+    ),
+]
+RecogniserFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--recogniser",
+        metavar="DIR",
+        help="With --attack: a Whisper (CTranslate2) or Vosk model that listens to it; needs faster-whisper or vosk.",
+    ),
+]
+Words = Annotated[
+    str | None, typer.Option("--words", metavar="TEXT", help="With --attack: what is said; default: what it heard.")
+]
+
+
+def privacy(
+    files: Files,
+    lang: caption_flags.Lang = None,
+    draft: caption_flags.Draft = DEFAULT_DRAFT,
+    url: Url = None,
+    token: options.Token = None,
+    target: Target = DEFAULT_TARGET,
+    strategy: caption_flags.StrategyName = None,
+    threshold: caption_flags.ThresholdText = caption_flags.AUTO,
+    features: caption_flags.FeatureName = caption_flags.AUTO,
+    dtype: caption_flags.Dtype = FeatureDtype.INT8,
+    attack: Attack = None,
+    recogniser: RecogniserFolder = None,
+    words: Words = None,
+    as_json: options.Json = False,
+) -> None:
+    """Caption recordings with a tap in the link: what left, byte by byte, and a search for the recording in it.
+
+    --attack tries what the features of each kind give away: words, by turning them back into sound, and, where files
+    lie in folders by speaker, who speaks. Its report is evidence, not proof. Exit code 1 where anything undeclared left.
+    """
+    choice = caption_flags.gate_choice(strategy=strategy, threshold=threshold)
+    spec = caption_flags.feature_spec(features)
+    if attack is None and (recogniser is not None or words is not None):
+        name = "words" if recogniser is None else "recogniser"
+        raise InvalidRequestError(f"{name} is given without attack.", field=name, remedy="Add --attack DIR.")
+    screen = _Screen(as_json)
+    with _cloud(url, target) as address, tapped(address) as tap:
+        run = _Run(tap, draft, token, choice, lang, spec, dtype, screen)
+        codes = [run.one(file) for file in files]
+    if attack is not None:
+        codes += _Attack(attack, recogniser, lang, words, screen).on(files)
+    code = next((code for code in codes if code), 0)
+    if code:
+        raise typer.Exit(code)
+
+
+@contextlib.contextmanager
+def _cloud(url: str | None, target: str) -> Iterator[str]:
+    if url is not None:
+        yield url
+        return
+    with cloud_process(target) as cloud:
+        yield cloud.url
+
+
+@dataclass(frozen=True, slots=True)
+class _Screen:
+    """Where findings go: tables, or one JSON object each."""
+
+    as_json: bool
+
+    def fail(self, file: Path, error: EdgedraftError) -> int:
+        message = error.message if error.message.startswith(str(file)) else f"{file}: {error.message}"
+        print_error(error.code, message, error.remedy, as_json=self.as_json)
+        return exit_code(error)
+
+    def ledger(self, file: Path, caption: Caption, found: Ledger) -> None:
+        if self.as_json:
+            print_json({"file": str(file), "caption": caption.to_dict(), "ledger": found.to_dict()})
+            return
+        console = out_console()
+        if not found.entries:
+            console.print(f"{file}: nothing left this device, not even a connection.")
+            return
+        rows = [
+            (each.kind, each.way, str(each.count), f"{each.payload_bytes:,}", str(each.num_ids or ""), each.holds)
+            for each in found.entries
+        ]
+        print_table(table(f"{file}: what passed", ("message", "way", "number", "bytes", "ids", "what it holds"), rows))
+        for each in found.features:
+            console.print(
+                f"Features: {each.kind} from '{each.encoder_id}', {each.dims} values at {each.rate_hz:g} Hz, "
+                f"{each.dtype}: {each.num_bytes:,} bytes for {each.seconds:.1f} s, {each.pcm_ratio:.1%} of the PCM."
+            )
+        console.print(_verdict(found))
+
+    def words(self, file: Path, found: Sequence[WordsAttack]) -> None:
+        if self.as_json:
+            print_json({"file": str(file), "attack_on_words": [each.to_dict() for each in found]})
+            return
+        rows = [
+            (
+                f"{each.spec.kind} {each.spec.rate_hz:g} Hz",
+                f"{each.bytes_per_s:,.0f}",
+                f"{each.envelope_correlation:.2f}",
+                _percent(each.recovered_share),
+                _percent(each.original_recovered_share),
+                each.heard or "",
+            )
+            for each in found
+        ]
+        columns = ("features", "B/s", "likeness", "words", "words, original", "heard")
+        print_table(table(f"{file}: turned back into sound", columns, rows))
+
+    def voices(self, found: Sequence[VoiceAttack]) -> None:
+        if self.as_json:
+            print_json({"attack_on_voices": [each.to_dict() for each in found]})
+            return
+        rows = [
+            (f"{each.spec.kind} {each.spec.rate_hz:g} Hz", _percent(each.accuracy), _percent(each.chance))
+            for each in found
+        ]
+        first = found[0]
+        title = f"{first.num_speakers} speakers told from {first.num_clips} recordings"
+        print_table(table(title, ("features", "right", "by chance"), rows))
+
+    def note(self, text: str) -> None:
+        if not self.as_json:
+            err_console().print(text)
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0%}"
+
+
+def _verdict(found: Ledger) -> str:
+    if found.search is None:
+        return ""
+    if not found.holds_only_declared:
+        return "UNDECLARED: bytes passed that are no message of the protocol."
+    if not found.search.is_clean:
+        what = [each.what for each in found.search.found] + list(found.search.names_found)
+        return f"FOUND in what left: {', '.join(what) or 'numbers that follow the waveform'}."
+    return (
+        f"Searched {found.search.searched_bytes:,} bytes that left: only declared messages, no 20 ms of the recording in "
+        "any encoding looked for, no file name. Evidence, not proof."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Captions one recording after another, each over a connection of its own."""
+
+    tap: Tap
+    draft: str
+    token: str | None
+    choice: GateChoice
+    language: str | None
+    features: FeatureSpec | None
+    dtype: FeatureDtype
+    screen: _Screen
+
+    def one(self, file: Path) -> int:
+        """The exit code for one recording: 1 where anything but what is declared left."""
+        try:
+            recording = load(file)
+            with Captioner(self.tap.url, draft=self.draft, token=self.token) as captioner:
+                caption = captioner.caption(recording, self._request(captioner))
+            data = file.read_bytes()
+            found = ledger(self.tap.take(), recording, own_samples=own_samples(data, str(file)), file=data)
+        except EdgedraftError as error:
+            self.tap.take()
+            return self.screen.fail(file, error)
+        self.screen.ledger(file, caption, found)
+        clean = found.holds_only_declared and (found.search is None or found.search.is_clean)
+        return 0 if clean else 1
+
+    def _request(self, captioner: Captioner) -> CaptionRequest:
+        language = self.language or captioner.tokenizer.languages[0]
+        threshold = None
+        if self.choice.is_gated and self.choice.threshold is None:
+            known = known_calibrations(read_environment().cache_dir)
+            threshold, notice = calibrated_threshold(self.choice, captioner.draft_info.name, language, known)
+            self.screen.note(notice)
+        strategy = self.choice.build(captioner.tokenizer, language, threshold)
+        return CaptionRequest(language=language, strategy=strategy, features=self.features, dtype=self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attack:
+    """Tries every kind of features on the recordings, whatever was sent."""
+
+    folder: Path
+    recogniser: Path | None
+    language: str | None
+    words: str | None
+    screen: _Screen
+
+    def on(self, files: Sequence[Path]) -> list[int]:
+        listener = None if self.recogniser is None else open_recogniser(self.recogniser, self.language or "en")
+        if listener is None:
+            self.screen.note(
+                "No recogniser is given (--recogniser DIR), so words are not counted: listen for yourself."
+            )
+        recordings: dict[Path, Recording] = {}
+        codes = []
+        for file in files:
+            try:
+                recordings[file] = load(file)
+                self._words(file, recordings[file], listener)
+                codes.append(0)
+            except EdgedraftError as error:
+                codes.append(self.screen.fail(file, error))
+        self._voices(recordings)
+        self.screen.note(EVIDENCE)
+        return codes
+
+    def _words(self, file: Path, recording: Recording, listener: Recogniser | None) -> None:
+        found = [
+            attack_words(recording, spec, words=self.words, recogniser=listener)
+            for spec in caption_flags.FEATURES.values()
+        ]
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for name, each in zip(caption_flags.FEATURES, found, strict=True):
+                write_wav(self.folder / f"{file.stem}-{name}.wav", each.waveform)
+        except OSError as error:
+            raise InvalidRequestError(
+                f"attack '{self.folder}' cannot be written: {error.strerror}.",
+                field="attack",
+                remedy="Name another folder.",
+            ) from None
+        self.screen.words(file, found)
+
+    def _voices(self, recordings: Mapping[Path, Recording]) -> None:
+        """Where there are two folders or more with two recordings or more each, a folder counts as a speaker."""
+        speakers = Counter(file.resolve().parent for file in recordings)
+        told = {file: recording for file, recording in recordings.items() if speakers[file.resolve().parent] > 1}
+        if len({file.resolve().parent for file in told}) < 2:
+            self.screen.note("Who speaks is tried where recordings lie in folders by speaker, two or more in each.")
+            return
+        self.screen.voices(
+            [
+                attack_voices([(extract(each, spec), str(file.resolve().parent)) for file, each in told.items()])
+                for spec in caption_flags.FEATURES.values()
+            ]
+        )
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog=options.examples(
+            "edgedraft caption privacy speech.wav",
+            "edgedraft caption privacy speech.wav --strategy exact --json",
+            "edgedraft caption privacy anna/*.wav ben/*.wav --attack heard --recogniser whisper-base",
+        )
+    )(privacy)

@@ -1,0 +1,72 @@
+"""The end of `edgedraft demo`: two recordings are captioned by an edge process and a cloud process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from edgedraft import caption as caption_package
+from edgedraft.caption.audio import load
+from edgedraft.caption.calibration_file import calibrated_threshold, known_calibrations
+from edgedraft.caption.caption import Caption
+from edgedraft.caption.captioner import DEFAULT_DRAFT, AsyncCaptioner, CaptionRequest
+from edgedraft.caption.gate_choice import GateChoice
+from edgedraft.caption.recording import Recording
+from edgedraft.cli.caption_screen import Screen
+from edgedraft.config import read_environment
+
+CAPTION_DRAFT, CAPTION_TARGET = DEFAULT_DRAFT, "captioner:cloud"
+CLIPS = Path(caption_package.__file__).parent / "clips"
+LANGUAGES = ("en", "zh")
+
+
+@dataclass(frozen=True, slots=True)
+class ClipCaption:
+    """`equal`: whether the exact mode and the cloud alone wrote the same tokens for this clip."""
+
+    clip: str
+    equal: bool
+    caption: Caption
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"clip": self.clip, "exact_equals_cloud_only": self.equal, "caption": self.caption.to_dict()}
+
+
+def caption_clips(console: Console, url: str) -> list[ClipCaption]:
+    """Caption the shipped clips through the cloud at `url`, and show it on `console`."""
+
+    async def run() -> list[ClipCaption]:
+        async with AsyncCaptioner(url, draft=CAPTION_DRAFT) as captioner:
+            return [await _clip(console, captioner, language) for language in LANGUAGES]
+
+    return asyncio.run(run())
+
+
+async def _clip(console: Console, captioner: AsyncCaptioner, language: str) -> ClipCaption:
+    recording = load(CLIPS / f"{language}.wav")
+    console.print(f"--- {language}.wav, synthetic speech, {recording.seconds:.1f} s")
+    screen = Screen(captioner.tokenizer, show_tokens=True, console=console)
+    async with captioner.stream(recording, _request(captioner, language, "ugsd-sparse")) as stream:
+        shown = await screen.write(stream)
+    screen.say(shown)
+    exact, alone = await _both(captioner, recording, language)
+    equal = list(exact.answer.token_ids) == list(alone.answer.token_ids)
+    console.print(f"    exact mode: {'equal' if equal else 'NOT EQUAL'} to cloud-only: {alone.text}", style="dim")
+    return ClipCaption(f"{language}.wav", equal, shown)
+
+
+async def _both(captioner: AsyncCaptioner, recording: Recording, language: str) -> Sequence[Caption]:
+    return [await captioner.caption(recording, _request(captioner, language, name)) for name in ("exact", "cloud-only")]
+
+
+def _request(captioner: AsyncCaptioner, language: str, strategy: str) -> CaptionRequest:
+    choice, threshold = GateChoice(strategy=strategy), None
+    if choice.is_gated:
+        files = known_calibrations(read_environment().cache_dir)
+        threshold, _ = calibrated_threshold(choice, captioner.draft_info.name, language, files)
+    return CaptionRequest(language=language, strategy=choice.build(captioner.tokenizer, language, threshold))

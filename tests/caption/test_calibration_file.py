@@ -1,0 +1,87 @@
+"""Calibrations on disk: what was put is got, what is damaged is told, the user's own come first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from edgedraft.caption.calibration import CalibratedShare, Calibration, CalibrationKey
+from edgedraft.caption.calibration_file import CalibrationFile, calibrated_threshold, find_calibration
+from edgedraft.caption.gate_choice import GateChoice
+from edgedraft.errors import InvalidRequestError
+
+KEY = CalibrationKey.of("captioner:edge", GateChoice())
+
+
+def calibration(threshold: float, key: CalibrationKey = KEY) -> Calibration:
+    table = [CalibratedShare(wished=0.1, share=0.09, threshold=0.4)]
+    return Calibration(key=key, threshold=threshold, share=0.1, num_clips=3, num_tokens=70, table=table, note="né")
+
+
+def test_what_was_put_is_got(tmp_path: Path) -> None:
+    file = CalibrationFile(tmp_path / "deep" / "er.json")
+    assert file.get(KEY) is None
+    other = msgspec.structs.replace(KEY, draft="another")
+    file.put(calibration(0.5))
+    file.put(calibration(0.7, other))
+    file.put(calibration(0.6))
+    assert CalibrationFile(file.path).get(KEY) == calibration(0.6)
+    assert file.get(other) == calibration(0.7, other)
+    assert len(file.all()) == 2
+    assert [path.name for path in file.path.parent.iterdir()] == ["er.json"], "nothing partial is left"
+    assert json.loads(file.path.read_text())["edgedraft_calibration"] == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is damaged"),
+        (b"[]", "is damaged"),
+        (b'{"edgedraft_calibration": 1}', "is damaged"),
+        (b'{"edgedraft_calibration": 9, "calibrations": []}', "is of version 9"),
+        (b'{"edgedraft_calibration": 1, "calibrations": [{"threshold": "x"}]}', "is damaged"),
+        (b"\xff\xfe", "is damaged"),
+        (b" " * 1_000_001, "is larger than"),
+    ],
+)
+def test_a_damaged_file_is_told_by_name(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "calibration.json"
+    path.write_bytes(content)
+    with pytest.raises(InvalidRequestError, match=said) as caught:
+        CalibrationFile(path).get(KEY)
+    assert str(path) in caught.value.message
+    assert "calibrate" in caught.value.remedy
+    with pytest.raises(InvalidRequestError, match=said):
+        CalibrationFile(path).put(calibration(0.5))
+    assert path.read_bytes() == content, "what cannot be read is not overwritten"
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidRequestError, match="cannot be"):
+        CalibrationFile(tmp_path / "file" / "calibration.json").put(calibration(0.5))
+
+
+def test_the_users_own_comes_first_and_a_language_before_all(tmp_path: Path) -> None:
+    own, shipped = CalibrationFile(tmp_path / "own.json"), CalibrationFile(tmp_path / "shipped.json")
+    chinese = msgspec.structs.replace(KEY, language="zh")
+    shipped.put(calibration(0.1))
+    shipped.put(calibration(0.2, chinese))
+    assert find_calibration(chinese, (own, shipped)) == calibration(0.2, chinese)
+    own.put(calibration(0.3))
+    assert find_calibration(chinese, (own, shipped)) == calibration(0.3)
+    assert find_calibration(msgspec.structs.replace(KEY, block="7"), (own, shipped)) is None
+
+
+def test_without_a_calibration_the_published_threshold_comes_with_a_notice(tmp_path: Path) -> None:
+    files = (CalibrationFile(tmp_path / "none.json"),)
+    threshold, notice = calibrated_threshold(GateChoice(strategy="ugsd"), "captioner:edge", "en", files)
+    assert threshold == 3.5
+    assert "was not calibrated for captioner:edge" in notice
+    with pytest.raises(InvalidRequestError, match="margin was not calibrated"):
+        calibrated_threshold(GateChoice(measure="margin"), "captioner:edge", "en", files)
+    files[0].put(calibration(0.31))
+    assert calibrated_threshold(GateChoice(), "captioner:edge", "en", files) == (0.31, "")

@@ -1,0 +1,450 @@
+"""`edgedraft caption` against a real cloud: what it says, what leaves, what it refuses, and how it goes on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgedraft.backends.base import BackendOptions, ScoreRequest
+from edgedraft.backends.captioner import CaptionerFamily, CaptionerTarget
+from edgedraft.backends.registry import open_target, open_tokenizer
+from edgedraft.caption.audio import load
+from edgedraft.caption.recording import Recording, Source
+from edgedraft.cli import caption as command
+from edgedraft.cli.demo_captions import CLIPS
+from edgedraft.testing.cloud import RunningCloud, running_cloud
+from edgedraft.types import Float32Array
+
+from .caption_pair import speech, write_pair
+
+soundfile = pytest.importorskip("soundfile")
+soxr = pytest.importorskip("soxr")
+pytest.importorskip("espeakng_loader")
+
+NOBODY = "ws://127.0.0.1:1/v1/edgedraft"
+FORMATS = [
+    ("a.wav", "PCM_U8", 8_000, 1),
+    ("b.wav", "PCM_16", 44_100, 2),
+    ("c.wav", "PCM_24", 48_000, 6),
+    ("d.wav", "PCM_32", 96_000, 1),
+    ("e.wav", "FLOAT", 192_000, 1),
+    ("f.wav", "DOUBLE", 11_025, 2),
+    ("g.flac", "PCM_16", 22_050, 1),
+    ("h.flac", "PCM_24", 32_000, 2),
+    ("i.ogg", "VORBIS", 44_100, 1),
+    ("j.mp3", "MPEG_LAYER_III", 16_000, 2),
+]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    return write_pair(tmp_path_factory.mktemp("pair"))
+
+
+@pytest.fixture(scope="module")
+def cloud(pair: tuple[str, str]) -> Iterator[RunningCloud]:
+    target = open_target(pair[1], BackendOptions(deterministic=True))
+    with running_cloud(target, open_tokenizer(pair[1])) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEDRAFT_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def caption(run, pair: tuple[str, str], cloud: RunningCloud) -> Callable[..., Any]:
+    """`edgedraft caption` with the pair; 24 tokens, of which many are doubted."""
+
+    def captioned(*words: object, url: str = cloud.url) -> Any:
+        return run("caption", "--draft", pair[0], "--url", url, "--max-tokens", "24", *map(str, words))
+
+    return captioned
+
+
+@pytest.fixture
+def clip(tmp_path: Path) -> Path:
+    return saved(tmp_path / "clip.wav", speech())
+
+
+def saved(path: Path, samples: Float32Array, rate_hz: int = 16_000, subtype: str | None = "PCM_16") -> Path:
+    soundfile.write(path, samples, rate_hz, subtype=subtype)
+    return path
+
+
+def rows(outcome: Any) -> list[Any]:
+    return [json.loads(line) for line in outcome.out.splitlines()]
+
+
+def only(outcome: Any) -> Any:
+    """The caption of the only excerpt of the only recording."""
+    assert outcome.code == 0, outcome.err
+    (row,) = rows(outcome)
+    (excerpt,) = row["excerpts"]
+    return excerpt["caption"]
+
+
+# -- what it says ------------------------------------------------------------------------------------------------------
+
+
+def test_the_text_goes_to_stdout_and_the_account_to_stderr(caption, clip: Path) -> None:
+    text = only(caption(clip, "--gamma", "0.6", "--json"))["text"]
+    outcome = caption(clip, "--gamma", "0.6")
+    assert outcome.code == 0
+    assert outcome.out == text + "\n"
+    assert "s of audio · left this device: pooled from 'edgedraft-mel-40', 40 values at 25 Hz, int8:" in outcome.err
+    assert "of the draft verified" in outcome.err
+    assert "first token after" in outcome.err
+    assert "\x1b" not in outcome.out + outcome.err, "no colours into a pipe"
+
+
+def test_json_is_one_object_a_recording(caption, clip: Path) -> None:
+    outcome = caption(clip, "--gamma", "0.6", "--json")
+    assert outcome.err == ""
+    (row,) = rows(outcome)
+    assert list(row) == [
+        *("file", "format", "sample_rate_hz", "channels", "seconds", "seconds_used", "level_db", "clipped_share"),
+        *("notices", "excerpts"),
+    ]
+    assert row["file"] == str(clip)
+    assert row["seconds"] == row["seconds_used"] == pytest.approx(len(speech()) / 16_000)
+    account = row["excerpts"][0]["caption"]["account"]
+    assert account["feature_bytes"] == 40 * -(-len(speech()) // 640)
+    assert account["bytes_up"] > account["feature_bytes"]
+    assert 0 < account["verified_share"] < 1
+    assert account["num_cloud_calls"] > 0
+
+
+def test_tokens_and_entropies_are_shown_on_request(caption, clip: Path) -> None:
+    plain = caption(clip, "--gamma", "0.6")
+    shown = caption(clip, "--gamma", "0.6", "--show-tokens", "--show-entropy")
+    assert shown.out == plain.out
+    assert "tokens: " in shown.err
+    assert "local" in shown.err
+    bars = [line for line in shown.err.splitlines() if "█" in line]
+    assert 0 < len(bars) <= 24
+
+
+def test_the_word_file_may_be_left_out(caption, run, clip: Path) -> None:
+    assert rows(caption(clip, "--json"))[0]["file"] == str(clip)
+    assert "edgedraft caption file" in run("caption", "--help").out
+
+
+def test_a_file_that_is_named_like_a_command(
+    run, pair: tuple[str, str], clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clip.rename(clip.with_name("calibrate"))
+    monkeypatch.chdir(clip.parent)
+    words = ("--draft", pair[0], "--strategy", "edge-only", "--max-tokens", "4", "--json")
+    for first in (["./calibrate"], ["file", "calibrate"]):
+        assert rows(run("caption", *first, *words))[0]["excerpts"][0]["caption"]
+    assert "Missing argument 'DATASET'" in run("caption", "calibrate").err
+
+
+# -- exactness and strategies ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_exact_is_the_clouds_own_caption(caption, tmp_path: Path, number: int) -> None:
+    clip = saved(tmp_path / "clip.wav", speech(number))
+    alone = only(caption(clip, "--strategy", "cloud-only", "--json"))
+    for words in (["--exact"], ["--strategy", "exact", "--block", "2", "--no-draft-ahead"]):
+        exact = only(caption(clip, *words, "--json"))
+        assert exact["token_ids"] == alone["token_ids"]
+        assert exact["exact"] == alone["exact"] == "bitwise"
+        assert exact["account"]["verified_share"] == 1.0
+    draft = only(caption(clip, "--strategy", "edge-only", "--json"))
+    assert draft["token_ids"] != alone["token_ids"], "else this shows nothing"
+
+
+def test_the_shipped_pair_on_the_shipped_clips(run) -> None:
+    files = [str(CLIPS / f"{language}.wav") for language in ("en", "zh")]
+    target = open_target("captioner:cloud", BackendOptions(deterministic=True))
+    with running_cloud(target, open_tokenizer("captioner:cloud")) as shipped:
+        exact, alone, gated, draft = (
+            [row["excerpts"][0]["caption"] for row in rows(run("caption", *files, "--url", shipped.url, *words))]
+            for words in (
+                ["--json", "--exact"],
+                ["--json", "--strategy", "cloud-only"],
+                ["--json"],
+                ["--json", "--strategy", "edge-only"],
+            )
+        )
+    texts = [[caption["token_ids"] for caption in captions] for captions in (exact, alone, draft)]
+    assert texts[0] == texts[1] != texts[2]
+    for account in (caption["account"] for caption in gated):
+        assert 0 < account["verified_share"] < 0.5
+        assert account["feature_bytes"] < 0.02 * account["seconds"] * 32_000
+    assert {caption["finish_reason"] for caption in gated} == {"stop"}
+
+
+def test_flags_reach_the_strategy(caption, clip: Path) -> None:
+    def share(*words: str) -> float:
+        return only(caption(clip, *words, "--json"))["account"]["verified_share"]
+
+    assert share("--gamma", "0.01") < share("--gamma", "0.5") < share("--gamma", "0.99")
+    assert share("--gamma", "0.4", "--unit", "block") > share("--gamma", "0.4")
+    ranked, strict = (only(caption(clip, "--gamma", "0.99", "--rank", rank, "--json")) for rank in ("250", "1"))
+    assert ranked["account"]["num_corrections"] == 0
+    assert strict["account"]["num_corrections"] > 0
+    assert share("--gamma", "0.01", "--forced", "cycle") > share("--gamma", "0.01")
+    assert only(caption(clip, "--strategy", "ugsd", "--json"))["strategy"] == "ugsd"
+    float16 = only(caption(clip, "--exact", "--dtype", "float16", "--json"))["account"]
+    assert float16["features"].endswith("float16")
+
+
+def test_an_uncalibrated_threshold_is_said_so(caption, clip: Path) -> None:
+    assert "was not calibrated" in caption(clip).err
+    assert "was not calibrated" in rows(caption(clip, "--json"))[0]["notices"][0]
+    assert "was not calibrated" not in caption(clip, "--gamma", "0.5").err
+
+
+# -- recordings --------------------------------------------------------------------------------------------------------
+
+
+def test_ten_formats_and_rates(caption, tmp_path: Path) -> None:
+    files = []
+    for name, subtype, rate_hz, channels in FORMATS:
+        mono = soxr.resample(speech(), 16_000, rate_hz).clip(-1, 1)
+        files.append(saved(tmp_path / name, np.repeat(mono[:, None], channels, axis=1), rate_hz, subtype))
+    outcome = caption(*files, "--gamma", "0.5", "--json")
+    assert outcome.code == 0, outcome.out
+    for row, (name, _, rate_hz, channels) in zip(rows(outcome), FORMATS, strict=True):
+        assert Path(row["file"]).name == name
+        assert (row["sample_rate_hz"], row["channels"]) == (rate_hz, channels)
+        assert row["excerpts"][0]["caption"]["token_ids"]
+
+
+def test_bad_recordings_do_not_stop_the_others(caption, clip: Path, tmp_path: Path) -> None:
+    bad = {
+        "empty.wav": b"",
+        "cut.wav": clip.read_bytes()[:9_000],
+        "words.mp3": b"these are words",
+        "locked.zip": b"PK\x03\x04\x14\x00\x01\x00" + bytes(60),
+    }
+    for name, content in bad.items():
+        (tmp_path / name).write_bytes(content)
+    not_finite = np.full(16_000, np.nan, np.float32)
+    saved(tmp_path / "nan.wav", not_finite, subtype="FLOAT")
+    saved(tmp_path / "short.wav", speech()[:800])
+    saved(tmp_path / "one.wav", speech()[:1])
+    saved(tmp_path / "long.flac", np.zeros(8_000 * 7_200, np.int16), 8_000)
+    names = [*bad, "nan.wav", "short.wav", "one.wav", "long.flac", "nowhere.wav", "."]
+    paths = [tmp_path / name for name in names]
+    told = rows(caption(*paths, clip, "--json"))
+    assert [row["file"] for row in told] == [*map(str, paths), str(clip)]
+    for row in told[:-1]:
+        assert row["error"]["message"].startswith(row["file"])
+        assert row["error"]["remedy"]
+    assert told[-1]["excerpts"][0]["caption"]
+    outcome = caption(paths[0], clip)
+    assert outcome.code == 2
+    assert f"error: {paths[0]} is empty." in outcome.err
+    assert outcome.out.startswith(f"{clip}:\n")
+
+
+@pytest.mark.parametrize("kind", ["silence", "noise"])
+def test_without_speech_nothing_is_sent(caption, tmp_path: Path, kind: str) -> None:
+    samples = np.random.default_rng(0).normal(0, 0.1, 32_000).astype(np.float32) * (kind == "noise")
+    path = saved(tmp_path / "quiet.wav", samples)
+    outcome = caption(path, "--exact", url=NOBODY)
+    assert outcome.code == 6
+    assert outcome.out == ""
+    assert "no speech found" in outcome.err
+    (row,) = rows(caption(path, "--exact", "--json", url=NOBODY))
+    assert row["seconds_used"] == 0.0
+    assert [excerpt["caption"] for excerpt in row["excerpts"]] == [None]
+
+
+def test_long_recordings_are_cut_at_their_pauses(caption, tmp_path: Path) -> None:
+    pause = np.zeros(24_000, np.float32)
+    samples = np.concatenate([speech(0), pause, speech(1), pause, speech(2)])
+    path = saved(tmp_path / "long.wav", samples)
+    (row,) = rows(caption(path, "--window-s", "6", "--gamma", "0.5", "--json"))
+    bounds = [(each["start_s"], each["end_s"]) for each in row["excerpts"]]
+    assert len(bounds) > 2
+    assert [end for _, end in bounds[:-1]] == [start for start, _ in bounds[1:]]
+    assert bounds[-1][1] == pytest.approx(len(samples) / 16_000)
+    assert max(end - start for start, end in bounds) <= 6.01
+    outcome = caption(path, "--window-s", "6", "--gamma", "0.5")
+    assert "seconds used: 0.0 to " in outcome.err
+    assert outcome.out.count(" s] ") == sum(each["caption"] is not None for each in row["excerpts"])
+
+
+def test_loud_recordings_are_told(caption, tmp_path: Path) -> None:
+    loud = saved(tmp_path / "loud.wav", (speech() * 200).clip(-1, 1))
+    assert "clips in" in caption(loud, "--gamma", "0.5").err
+
+
+# -- the cloud ---------------------------------------------------------------------------------------------------------
+
+
+def test_edge_only_makes_no_connection(caption, clip: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        url = f"ws://127.0.0.1:{server.getsockname()[1]}/v1/edgedraft"
+        outcome = caption(clip, "--strategy", "edge-only", url=url)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert outcome.code == 0
+    assert "nothing left this device" in outcome.err
+
+
+def test_without_a_cloud_the_caption_is_the_edges_own_and_labelled(caption, clip: Path) -> None:
+    draft = only(caption(clip, "--strategy", "edge-only", "--json"))
+    alone = only(caption(clip, "--gamma", "0.9", "--json", url=NOBODY))
+    assert alone["token_ids"] == draft["token_ids"]
+    assert alone["account"]["num_unverified"] > 0
+    assert "out of reach" in alone["notices"][0]
+    assert "unverified: the cloud was out of reach" in caption(clip, "--gamma", "0.9", url=NOBODY).err
+
+
+@pytest.mark.parametrize("words", [["--strategy", "cloud-only"], ["--gamma", "0.9", "--on-link-loss", "fail"]])
+def test_where_the_cloud_is_needed_its_absence_is_an_error(caption, clip: Path, words: list[str]) -> None:
+    outcome = caption(clip, *words, url=NOBODY)
+    assert outcome.code == 4
+    assert "no cloud at" in outcome.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_a_signal_ends_it_without_a_word(pair: tuple[str, str], clip: Path, number: signal.Signals) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(30)
+        url = f"ws://127.0.0.1:{silent.getsockname()[1]}/v1/edgedraft"
+        words = [sys.executable, "-m", "edgedraft", "caption", str(clip), "--draft", pair[0], "--url", url, "--exact"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+            connection, _ = silent.accept()  # now it waits for the cloud's greeting
+            child.send_signal(number)
+            out, errors = child.communicate(timeout=30)
+            connection.close()
+    assert child.returncode == 128 + number
+    assert (out, errors) == ("", "")
+
+
+class _Mortal(CaptionerTarget):
+    """Calls `die` at the third pass, which does not end before `buried`."""
+
+    num_passes = 0
+    die: Callable[[], None]
+    buried: threading.Event
+
+    def score(self, requests: Sequence[ScoreRequest]) -> Sequence[Float32Array]:
+        self.num_passes += 1
+        if self.num_passes == 3:
+            self.die()
+            assert self.buried.wait(20)
+        return super().score(requests)
+
+
+def test_a_cloud_that_dies_midway_and_comes_back(
+    caption, pair: tuple[str, str], clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = open_target(pair[1], BackendOptions(deterministic=True))
+    assert isinstance(whole, CaptionerTarget)
+    target = _Mortal(whole.model, "mortal", max_batch_sessions=1)
+    target.buried = threading.Event()
+    second = saved(tmp_path / "second.wav", speech(1))
+    with running_cloud(target, open_tokenizer(pair[1])) as mortal:
+        target.die = lambda: threading.Thread(target=mortal.stop, daemon=True).start()
+
+        def load_it(path: Path) -> Any:
+            if path == second:
+                target.buried.set()
+                mortal.restart()
+            return load(path)
+
+        monkeypatch.setattr(command, "load", load_it)
+        words = ("--gamma", "0.9", "--block", "3", "--json")
+        first, after = rows(caption(clip, second, *words, url=mortal.url))
+    account = first["excerpts"][0]["caption"]["account"]
+    assert account["num_cloud_calls"] > 0, "it was there at first"
+    assert account["num_unverified"] > 0
+    assert "out of reach" in first["excerpts"][0]["caption"]["notices"][0]
+    assert after["excerpts"][0]["caption"]["account"]["num_unverified"] == 0, "and it is asked again"
+    assert after["excerpts"][0]["caption"]["account"]["num_cloud_calls"] > 0
+
+
+def test_other_features_than_the_cloud_listens_to_are_refused(caption, clip: Path) -> None:
+    outcome = caption(clip, "--features", "logmel", "--exact")
+    assert outcome.code == 2
+    assert "the target listens to pooled" in outcome.err
+
+
+# -- what it refuses ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--gamma", "1"], "legal for max-probability: above 0, below 1"),
+        (["--gamma", "0"], "legal for max-probability: above 0, below 1"),
+        (["--gamma", "nan", "--measure", "entropy"], "threshold (gamma) is nan"),
+        (["--gamma", "x"], "gamma is 'x'"),
+        (["--gamma", "0", "--measure", "log-probability"], "below 0"),
+        (["--strategy", "best"], "legal: ugsd-sparse, ugsd, exact, cloud-only, edge-only"),
+        (["--exact", "--strategy", "ugsd"], "exact is given with strategy 'ugsd'"),
+        (["--exact", "--gamma", "0.3"], "strategy 'exact' has no use for"),
+        (["--strategy", "edge-only", "--rank", "3"], "strategy 'edge-only' has no use for"),
+        (["--rank", "0"], "rank is 0"),
+        (["--rank", "x"], "rank is 'x'"),
+        (["--block", "0"], "block lengths are 0"),
+        (["--block", "long"], "legal: dynamic or a whole number"),
+        (["--unit", "word"], "legal: block, from-first, tokens"),
+        (["--measure", "mood"], "measure is 'mood'"),
+        (["--forced", "cycle,moon"], "forced is 'moon'"),
+        (["--features", "wave"], "features is 'wave'; legal: auto, logmel"),
+        (["--max-tokens", "0"], "max_tokens is 0"),
+        (["--mic", "3"], "mic is given together with files"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_obeyed_is_refused_before_a_model_is_opened(
+    caption, clip: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    monkeypatch.setattr(CaptionerFamily, "open_tokenizer", lambda *_: pytest.fail("a model was opened"))
+    outcome = caption(clip, *words)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert outcome.out == ""
+
+
+def test_an_entropy_that_cannot_be_and_an_unknown_language(caption, clip: Path) -> None:
+    outcome = caption(clip, "--strategy", "ugsd", "--gamma", "5.56")
+    assert outcome.code == 2
+    assert "below ln 259 = 5.557" in outcome.err
+    outcome = caption(clip, "--lang", "fr")
+    assert outcome.code == 2
+    assert "language is 'fr'" in outcome.err
+
+
+def test_a_model_of_text_is_refused(run, clip: Path) -> None:
+    outcome = run("caption", str(clip), "--draft", "toy:vocab=300")
+    assert outcome.code == 2
+    assert "a model of text" in outcome.err
+
+
+def test_the_microphone_is_recorded_or_its_absence_told(caption, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = caption("--mic", "0.1")
+    assert outcome.code == 2
+    assert "seconds is 0.1" in outcome.err
+
+    def recorded(seconds: float) -> Recording:
+        assert seconds == 2.0
+        source = Source(sample_rate_hz=16_000, channels=1, format="microphone, FLOAT")
+        return Recording(waveform=speech(), source=source, name="microphone")
+
+    monkeypatch.setattr(command.microphone, "record", recorded)
+    (row,) = rows(caption("--mic", "2", "--gamma", "0.5", "--json"))
+    assert row["file"] == "microphone"
+    assert row["excerpts"][0]["caption"]["token_ids"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -160,6 +161,14 @@ def test_forgotten_clips_are_worked_out_anew(pair: CaptionPair, heard: Clips) ->
     assert roomy.memory.models(heard.clips[0]).num_bytes > 0
 
 
+def test_clips_of_one_name_in_two_datasets_are_kept_apart(pair: CaptionPair, heard: Clips) -> None:
+    memory = ClipMemory(pair, MAX_TOKENS)
+    namesake = dataclasses.replace(heard.clips[1], id=heard.clips[0].id)
+    models, other = memory.models(heard.clips[0]), memory.models(namesake)
+    assert models.clip is heard.clips[0]
+    assert other.clip is namesake
+
+
 def test_prompt_counts_against_the_context(pair: CaptionPair, heard: Clips) -> None:
     assert ClipModels(pair, heard.clips[0], 10_000).max_tokens == pair.draft.info.context_length - 1
 
@@ -306,6 +315,7 @@ def test_run_holds_what_was_asked_for(run: tuple[CaptionResults, list[ClipRecord
     assert names[:3] == ["edge-only", "cloud-only", "exact"]
     assert {"never", "ugsd", "ugsd-sparse", "ugsd-sparse, chance 0", "ugsd, chance 0"} < set(names)
     assert len(clips) == len(names) * len(truthful.items)
+    assert results.setting.target_step_s > 0.0 < results.setting.listen_s_per_s
     assert results.exact.holds
     assert results.exact.num_clips == 4
     assert results.manifest.num_clips == {"en": 2, "zh": 2}
@@ -375,7 +385,7 @@ def test_run_without_dev_says_where_its_thresholds_are_from(specs: tuple[str, st
     results, _ = run_caption_bench(dataset, None, plan)
     assert not results.arm("ugsd-sparse").arm.tuned
     assert results.arm("ugsd").arm.threshold == 2.0
-    assert results.notes == ["Thresholds that were neither tuned nor given doubt 20% of the edge's own tokens."]
+    assert results.notes == ["Thresholds that doubt 20% of the edge's own tokens, untuned: ugsd-sparse."]
     assert results.tuned == []
 
 

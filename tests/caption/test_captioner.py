@@ -27,6 +27,7 @@ from edgedraft.errors import (
     VocabularyMismatchError,
 )
 from edgedraft.schedule.caption_catalogue import cloud_only, edge_only, exact, ugsd, ugsd_sparse
+from edgedraft.sim.network import LinkDirection
 from edgedraft.speech_features import LOGMEL_128
 from edgedraft.testing.cloud import RunningCloud, running_cloud
 from edgedraft.testing.link import LinkProfile, RunningLink, running_link
@@ -50,9 +51,12 @@ def cloud() -> Iterator[RunningCloud]:
 @pytest.fixture
 def link(cloud: RunningCloud) -> Iterator[RunningLink]:
     """A tap in the link, which can be cut."""
-    port = int(cloud.url.split(":")[2].split("/")[0])
-    with running_link("127.0.0.1", port, LinkProfile()) as running:
+    with running_link("127.0.0.1", port_of(cloud), LinkProfile()) as running:
         yield running
+
+
+def port_of(cloud: RunningCloud) -> int:
+    return int(cloud.url.split(":")[2].split("/")[0])
 
 
 def url_of(link: RunningLink) -> str:
@@ -188,18 +192,20 @@ def test_a_caption_that_goes_on_alone_comes_back(cloud: RunningCloud, link: Runn
 def test_a_cloud_that_was_replaced_is_given_the_features_again() -> None:
     target = open_target("captioner:cloud", BackendOptions())
 
-    async def work(own: RunningCloud) -> Caption:
-        async with AsyncCaptioner(own.url) as captioner, captioner.stream(clip("en"), ask("en", exact())) as stream:
+    async def work(own: RunningCloud, url: str) -> Caption:
+        async with AsyncCaptioner(url) as captioner, captioner.stream(clip("en"), ask("en", exact())) as stream:
+            await anext(stream)
+            assert own.call(lambda: len(own.sessions)) == 1
+            await asyncio.to_thread(own.restart)
             async for _ in stream:
-                if own.call(lambda: len(own.sessions)) and not restarted:
-                    restarted.append(True)
-                    await asyncio.to_thread(own.restart)
+                pass
             return stream.caption
 
-    restarted: list[bool] = []
     with running_cloud(target, open_tokenizer("captioner:cloud")) as own:
         (wanted,) = captioned(own.url, "en", cloud_only())
-        caption = asyncio.run(work(own))
+        # A long way there, so that the caption is not finished before its cloud is.
+        with running_link("127.0.0.1", port_of(own), LinkProfile.symmetric(rtt_s=0.1)) as link:
+            caption = asyncio.run(work(own, url_of(link)))
         own.until(lambda sessions: len(sessions) == 0)
     target.shutdown()
     assert caption.answer.token_ids == wanted.answer.token_ids
@@ -285,3 +291,15 @@ def test_two_recordings_give_two_captions(cloud: RunningCloud) -> None:
             one = captioner.caption(recording, ask("en", strategy))
             two = captioner.caption(other, ask("en", strategy))
             assert one.text != two.text
+
+
+def test_features_may_take_longer_than_the_cloud_may_be_silent(cloud: RunningCloud) -> None:
+    """On a link of 600 bytes a second: nothing is given up, or asked for again, while the question is on its way."""
+    slow = LinkProfile(up=LinkDirection(bytes_per_s=600.0))
+    (wanted,) = captioned(cloud.url, "en", exact())
+    with running_link("127.0.0.1", port_of(cloud), slow) as link:
+        config = EdgeConfig(url=url_of(link), silence_s=0.3)
+        with Captioner(config=config) as captioner:
+            caption = captioner.caption(clip("en"), ask("en", exact()))
+    assert caption.answer.token_ids == wanted.answer.token_ids
+    assert caption.answer.record.counters.num_reopens == 0

@@ -21,7 +21,7 @@ def tokenizer() -> ToyTokenizer:
 @pytest.mark.parametrize(
     ("name", "gate", "unit", "rank", "block"),
     [
-        ("ugsd-sparse", Threshold(Measure.MAX_PROBABILITY, 0.5), SendUnit.TOKENS, 1, "5"),
+        ("ugsd-sparse", Threshold(Measure.MAX_PROBABILITY, 0.5), SendUnit.TOKENS, 1, "1"),
         ("ugsd", Threshold(Measure.ENTROPY, 0.5), SendUnit.BLOCK, 1, "3-5-7"),
         ("exact", Everything(), SendUnit.BLOCK, 1, "3-5-7"),
         ("edge-only", Nothing(), SendUnit.BLOCK, 1, "3-5-7"),

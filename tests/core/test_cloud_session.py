@@ -523,3 +523,41 @@ class TestListening:
         again = opening(owner=Owner.EDGE, rule=Rule.RANK, rank=3, incarnation=2, attach=2)
         session.tell(EdgeMessage(again, 1))
         assert len(session.jobs) == 1
+
+
+class TestTakenBack:
+    """An edge that owns its text may take back all of it: the prompt is prefilled anew for the row that is gone."""
+
+    def test_the_prompt_is_prefilled_again(self) -> None:
+        session = Session(owner=Owner.EDGE, rule=Rule.RANK, rank=3)
+        session.draft(2, [7], verify=True)
+        session.answer(0, 44, CommitKind.RECOVERED)
+
+        session.draft(2, [50], epoch=1, verify=True)
+
+        assert session.core.log == [5, 6]
+        assert session.jobs[-1] == OpenTarget(1, [5, 6], [])
+        session.tell(PrefillDone(1))
+        job = session.jobs[-1]
+        assert (job.length, job.committed_ids, job.position, job.draft_ids) == (2, [], 2, (50,))
+
+    def test_during_the_prefill_of_the_prompt_nothing_is_lost(self) -> None:
+        session = Session(prefilled=False, owner=Owner.EDGE, rule=Rule.RANK, rank=3)
+        session.draft(2, [7], judged=[])
+
+        session.draft(2, [50], epoch=1, verify=True)
+        session.tell(PrefillDone(1))
+
+        assert len([job for job in session.jobs if isinstance(job, OpenTarget)]) == 1
+        assert session.jobs[-1].draft_ids == (50,)
+
+    def test_during_the_prefill_of_more_the_session_is_lost(self) -> None:
+        session = Session(
+            prefilled=False, owner=Owner.EDGE, rule=Rule.RANK, rank=3, num_committed=1, token_ids=[5, 6, 7]
+        )
+
+        session.draft(2, [50], epoch=1, verify=True)
+
+        error = session.sent[-1]
+        assert isinstance(error, Error)
+        assert error.code == "session_lost"

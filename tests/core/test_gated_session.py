@@ -254,7 +254,7 @@ def test_a_cloud_that_never_answers_is_given_up() -> None:
         if world.end is not None:
             break
         world.up.clear()  # it hears nothing
-        found = [choice for choice in world.choices() if choice.__name__ in ("draft_step", "connect")]
+        found = [choice for choice in world.choices() if choice.__name__ in ("draft_step", "connect", "upload")]
         if found:
             found[0]()
         else:
@@ -409,7 +409,7 @@ def test_waiting_for_a_verdict_changes_no_text_and_ends() -> None:
     for seed in range(25):
         draft, target = pair(seed)
         gate = Threshold(Measure.ENTROPY, 1.0)
-        gating = Gating(gate=gate, unit=SendUnit.TOKENS, lengths=BlockLengths.fixed(5), ends_at_doubt=True)
+        gating = Gating(gate=gate, unit=SendUnit.TOKENS, lengths=BlockLengths.fixed(1))
         strategy = Strategy(name="x", rule=Rule.RANK, rank=1, draft_ahead_tokens=64, gating=gating)
         texts = []
         for draft_s in discarded:
@@ -422,15 +422,18 @@ def test_waiting_for_a_verdict_changes_no_text_and_ends() -> None:
     assert discarded[0.5] < discarded[0.0]
 
 
-def test_a_block_that_ends_at_its_first_doubt_asks_about_that_token_alone() -> None:
-    draft, target = pair(5)
-    gating = Gating(gate=Threshold(Measure.ENTROPY, 0.9), unit=SendUnit.TOKENS, ends_at_doubt=True)
-    world = GatedWorld(Strategy(name="x", rule=Rule.RANK, rank=1, gating=gating), draft, target).run()
-    judged = [message.judged or [0] for message in world.sent if isinstance(message, Draft)]
-    assert judged
-    assert all(len(offsets) == 1 for offsets in judged)
-    with pytest.raises(InvalidRequestError, match="ends_at_doubt"):
-        Gating(gate=Everything(), ends_at_doubt=True)
+def test_blocks_of_one_ask_about_single_tokens_and_give_the_text_of_longer_ones() -> None:
+    gate = Threshold(Measure.ENTROPY, 0.9)
+    for seed in range(15):
+        draft, target = pair(seed)
+        one, five = (
+            GatedWorld(gated(gate, SendUnit.TOKENS, lengths=BlockLengths.fixed(tokens)), draft, target).run()
+            for tokens in (1, 5)
+        )
+        assert one.text == five.text
+        judged = [message.judged or [0] for message in one.sent if isinstance(message, Draft)]
+        assert all(len(offsets) == 1 for offsets in judged)
+        assert one.edge.counters.num_gated <= five.edge.counters.num_gated
 
 
 def test_a_verdict_of_an_older_epoch_is_dropped() -> None:

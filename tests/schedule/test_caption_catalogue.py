@@ -31,9 +31,8 @@ def test_ours_judges_single_tokens_with_rank_one() -> None:
     strategy = ugsd_sparse(threshold=0.7)
     gating = gating_of(strategy)
     assert gating.gate == Threshold(Measure.MAX_PROBABILITY, 0.7)
-    assert (gating.unit, gating.ends_at_doubt, strategy.rank) == (SendUnit.TOKENS, True, 1)
-    assert gating.lengths == BlockLengths.fixed(5)
-    assert not gating_of(ugsd_sparse(unit="from-first")).ends_at_doubt
+    assert (gating.unit, gating.lengths, strategy.rank) == (SendUnit.TOKENS, BlockLengths.fixed(1), 1)
+    assert gating_of(ugsd_sparse(unit="from-first", lengths=BlockLengths())).unit is SendUnit.FROM_FIRST
     assert gating_of(ugsd_sparse(measure="margin")).gate == Threshold(Measure.MARGIN, 0.65)
 
 
@@ -54,7 +53,6 @@ def test_every_name_makes_its_strategy(name: str) -> None:
         (lambda: ugsd(unit="word"), InvalidRequestError),
         (lambda: ugsd_sparse(measure="mood"), InvalidRequestError),
         (lambda: ugsd(rank=0), InvalidRequestError),
-        (lambda: ugsd(ends_at_doubt=True), InvalidRequestError),
         (lambda: ugsd(threshold=float("nan")), InvalidRequestError),
     ],
 )

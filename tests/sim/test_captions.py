@@ -207,3 +207,21 @@ def test_long_features_take_their_time_on_a_thin_link() -> None:
     opening = [span for span in thin.spans if span.lane is Lane.UPLOAD and span.num_tokens == 0]
     assert opening[-2 if len(opening) > 2 else -1].end_s > FEATURES.num_bytes / 2_000.0
     assert list(thin.token_ids) == target_only(models.target)
+
+
+@pytest.mark.parametrize("rate_bytes_per_s", [600, 1000, 2000, 4000])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_link_slower_than_the_edge_s_patience_changes_nothing(rate_bytes_per_s: float, seed: int) -> None:
+    """The cloud is not asked what has become of a session whose features are still on their way."""
+    models = pair(seed)
+    edge = SimulatedEdge(
+        texts=[models],
+        strategy=gated("exact", Everything()),
+        profile=EDGE,
+        network=LinkProfile(up=LinkDirection(bytes_per_s=rate_bytes_per_s)),
+        max_tokens=MAX_TOKENS,
+        silence_s=0.3,
+    )
+    (answer,) = simulate([edge], TARGET, seed=1)
+    assert list(answer.token_ids) == target_only(models.target)
+    assert answer.record.counters.num_reopens == 0

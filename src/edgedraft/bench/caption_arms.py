@@ -17,8 +17,8 @@ from edgedraft.schedule.caption_catalogue import PAPER_RANK, PAPER_THRESHOLD_NAT
 from edgedraft.schedule.catalogue import cloud_only
 
 EDGE_ONLY, CLOUD_ONLY, EXACT, UGSD, SPARSE = "edge-only", "cloud-only", "exact", "ugsd", "ugsd-sparse"
-AT_ONCE = "sparse, at once"
-"""Blocks of one: what is doubted is asked about as soon as it is drafted, not at the end of its block."""
+IN_FIVES = "sparse, L=5"
+"""What is doubted is asked about at the end of a block of five: fewer calls, and more drafted behind a correction."""
 EVERYTHING, NOTHING, CHANCE = "everything", "nothing", "chance"
 CLIP_STRIDE = 1_000_003
 """Keeps the draws of a gate of chance apart from clip to clip."""
@@ -54,14 +54,14 @@ ARMS = (
     _blocks("ugsd, forced rules", forced=[rule.value for rule in ForcedRule]),
     _blocks("ugsd, bonus", bonus=True, draft_ahead=False),
     _sparse(SPARSE, Measure.MAX_PROBABILITY),
-    _blocks(AT_ONCE, 1, gate=Measure.MAX_PROBABILITY.value, unit=SendUnit.TOKENS.value),
+    _blocks(IN_FIVES, 5, gate=Measure.MAX_PROBABILITY.value, unit=SendUnit.TOKENS.value),
     _sparse("sparse, entropy", Measure.ENTROPY),
     _sparse("sparse, margin", Measure.MARGIN),
     _sparse("sparse, log-probability", Measure.LOG_PROBABILITY),
 )
 """The arms of a whole run. Those that are `tuned` get their thresholds from the dev set."""
 
-SAME_THRESHOLD = {"ugsd, forced rules": UGSD, "ugsd, bonus": UGSD, AT_ONCE: SPARSE}
+SAME_THRESHOLD = {"ugsd, forced rules": UGSD, "ugsd, bonus": UGSD, IN_FIVES: SPARSE}
 """Variants of another arm, which differ from it in one switch: they take its threshold."""
 
 

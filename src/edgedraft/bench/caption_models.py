@@ -235,13 +235,13 @@ class ClipMemory:
         self.pair = pair
         self._max_tokens = max_tokens
         self._max_bytes = max_bytes
-        self._known: OrderedDict[str, ClipModels] = OrderedDict()
+        self._known: OrderedDict[Clip, ClipModels] = OrderedDict()  # names may be the same in two datasets
         self._newest: ClipModels | None = None
 
     def models(self, clip: Clip) -> ClipModels:
         """The models on `clip`, which is the only one to be asked until the next call."""
-        models = self._known.pop(clip.id, None) or ClipModels(self.pair, clip, self._max_tokens)
-        self._known[clip.id] = models
+        models = self._known.pop(clip, None) or ClipModels(self.pair, clip, self._max_tokens)
+        self._known[clip] = models
         if self._newest is not models:
             if self._newest is not None:
                 self._newest.hand_over()

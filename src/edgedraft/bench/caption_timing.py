@@ -41,7 +41,7 @@ class _Taken:
         return ModelTimes(**{item.name: max(0.0, float(np.median(getattr(self, item.name)))) for item in fields(self)})
 
 
-def measure(pair: CaptionPair, clips: Sequence[Clip]) -> ModelTimes:
+def measured_times(pair: CaptionPair, clips: Sequence[Clip]) -> ModelTimes:
     """Medians over the steps of the first clips, each along the draft's own caption."""
     taken = _Taken()
     for clip in clips[:NUM_CLIPS]:

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from types import MappingProxyType
+from typing import TypeVar
 
 import numpy as np
 
-from edgedraft.backends.trace import RecordedText
 from edgedraft.core.events import EdgeCommand, EdgeEvent, MessageReceived, Start, StrategyChanged, TokenDrafted
 from edgedraft.core.strategy import Strategy
 from edgedraft.core.triggers import DualThreshold
@@ -163,7 +163,10 @@ def tune(tuner: Autotuner, case: TuningCase, seed: int, *, most_tokens: int = 10
     return most_tokens - steering.num_left
 
 
-def _shuffled(texts: Sequence[RecordedText], seed: int) -> Iterator[RecordedText]:
+_Text = TypeVar("_Text")
+
+
+def _shuffled(texts: Sequence[_Text], seed: int) -> Iterator[_Text]:
     """All texts, again and again, each time in another order."""
     order = np.random.default_rng(seed)
     while True:

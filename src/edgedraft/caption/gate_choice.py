@@ -109,11 +109,6 @@ class GateChoice:
         return BlockLengths.fixed(SPARSE_BLOCK_TOKENS) if self.strategy == "ugsd-sparse" else BlockLengths()
 
     @property
-    def ends_at_doubt(self) -> bool:
-        """Whether a doubted token is asked about at once."""
-        return self.strategy == "ugsd-sparse" and self.gate_unit is SendUnit.TOKENS
-
-    @property
     def block(self) -> str:
         """The block lengths in a word: "5", or "3-5-7" where they change."""
         lengths = self.block_lengths
@@ -132,7 +127,6 @@ class GateChoice:
             gate=Threshold(self.gate_measure, threshold),
             unit=self.gate_unit,
             lengths=self.block_lengths,
-            ends_at_doubt=self.ends_at_doubt,
         )
 
     def check_vocabulary(self, num_ids: int) -> None:
@@ -156,7 +150,6 @@ class GateChoice:
             self.strategy,
             Threshold(self.gate_measure, wanted),
             unit=self.gate_unit,
-            ends_at_doubt=self.ends_at_doubt,
             rank=self.gate_rank(tokenizer.num_ids),
             forced=self._forced(tokenizer, language),
             **numbers,

@@ -87,7 +87,8 @@ def privacy(
     """Caption recordings with a tap in the link: what left, byte by byte, and a search for the recording in it.
 
     --attack tries what the features of each kind give away: words, by turning them back into sound, and, where files
-    lie in folders by speaker, who speaks. Its report is evidence, not proof. Exit code 1 where anything undeclared left.
+    lie in folders by speaker, who speaks. Its report is evidence, not proof. Exit code 1 where anything undeclared
+    left.
     """
     choice = caption_flags.gate_choice(strategy=strategy, threshold=threshold)
     spec = caption_flags.feature_spec(features)
@@ -193,8 +194,8 @@ def _verdict(found: Ledger) -> str:
         what = [each.what for each in found.search.found] + list(found.search.names_found)
         return f"FOUND in what left: {', '.join(what) or 'numbers that follow the waveform'}."
     return (
-        f"Searched {found.search.searched_bytes:,} bytes that left: only declared messages, no 20 ms of the recording in "
-        "any encoding looked for, no file name. Evidence, not proof."
+        f"Searched {found.search.searched_bytes:,} bytes that left: only declared messages, no 20 ms of the recording "
+        "in any encoding looked for, no file name. Evidence, not proof."
     )
 
 

@@ -76,7 +76,7 @@ class BlockTail:
         self._tail.tokens.append(token)
         block = self.blocks[-1]
         block.num_tokens += 1
-        if ends or block.num_tokens == block.lengths.tokens or self._gating.ends_with(token, position):
+        if ends or block.num_tokens == block.lengths.tokens:
             self.complete(log)
 
     def complete(self, log: Sequence[int]) -> None:

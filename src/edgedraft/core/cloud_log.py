@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgedraft.core.sequence import cut_at_end
-from edgedraft.errors import GapError, MalformedFrameError, SessionLostError
+from edgedraft.errors import GapError, MalformedFrameError
 from edgedraft.protocol.fingerprint import committed_hash
 from edgedraft.protocol.messages import Open, Resume
 from edgedraft.types import Owner
@@ -86,16 +86,16 @@ class CloudLog:
         start = position - self._opened_length
         return self._logprobs[start : start + num_ids]
 
-    def truncate(self, length: int) -> None:
-        """Take back what the edge, which owns the text, has rolled back.
+    def truncate(self, length: int) -> bool:
+        """Take back what the edge, which owns the text, has rolled back; whether the target has to begin again.
 
-        Raises `GapError` where ids are missing, `SessionLostError` where nothing after the prompt is left to score.
+        So it has where the prompt alone is left: its last row is gone. Raises `GapError` where ids are missing.
         """
         if length > len(self.ids):
             raise GapError(f"Draft.position is {length}; expected {len(self.ids)}.", expected=len(self.ids))
         if length == len(self.ids):
-            return
-        if length == self.prompt_length:
-            raise SessionLostError("The prompt's last row is gone.", remedy="Open the session again.")
+            return False
         del self.ids[length:]
-        self.target_length = min(self.target_length, length - 1)
+        begins_again = length == self.prompt_length
+        self.target_length = length if begins_again else min(self.target_length, length - 1)
+        return begins_again

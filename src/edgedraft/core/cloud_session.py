@@ -197,18 +197,26 @@ class CloudSession:
         log = self._opened
         if not (log.is_complete and self._features.is_complete):
             return []
-        self.state = CloudState.PREFILLING
         self.edge_length = len(log)
         opened = Opened(channel=self.channel, incarnation=self.incarnation, committed_length=len(log))
-        return [
-            *self._send(opened),
-            OpenTarget(
-                self.incarnation,
-                log.ids[: log.prompt_length],
-                log.ids[log.prompt_length :],
-                self._features.features,
-            ),
-        ]
+        return [*self._send(opened), self._prefill()]
+
+    def _prefill(self) -> OpenTarget:
+        log = self._opened
+        self.state = CloudState.PREFILLING
+        features = self._features.features
+        return OpenTarget(self.incarnation, log.ids[: log.prompt_length], log.ids[log.prompt_length :], features)
+
+    def _begin_again(self) -> list[CloudCommand]:
+        """The edge has taken back all of its text, and with it the row that the target would choose from next.
+
+        A prefill of the prompt alone that still runs will leave one.
+        """
+        if self.state is CloudState.LIVE:
+            return [self._prefill()]
+        if self._opened.request.num_committed:
+            raise SessionLostError("The text that is being prefilled was taken back.", remedy="Open the session again.")
+        return []
 
     # -- resuming and losing the link ------------------------------------------------------------------------------
 
@@ -270,7 +278,8 @@ class CloudSession:
             self.pending.begin(message.epoch)
             if self._opened.edge_owns:
                 commands = self._drop_pass()  # its verdict would be on ids that the edge has taken back
-                self._opened.truncate(message.position)
+                if self._opened.truncate(message.position):
+                    commands += self._begin_again()
         if self.pending.is_current(message.epoch):
             self.pending.take(message, self.log, self.settings.max_pending_tokens)
             self._commit_unjudged()

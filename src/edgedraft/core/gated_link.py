@@ -66,7 +66,10 @@ class Owner(Protocol):
 
 
 class GatedLink:
-    """`is_given_up`: what needs a verdict is committed without one. `has_news`: the wait for the cloud begins anew."""
+    """`is_given_up`: what needs a verdict is committed without one. `has_news`: the wait for the cloud begins anew.
+
+    `is_uploading`: the question has not left, so the cloud owes nothing: features may take their time on a slow link.
+    """
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
@@ -82,6 +85,7 @@ class GatedLink:
         self.has_news = False
         self._sent_length = 0
         self._known_length = 0
+        self.is_uploading = False
         self._num_silences = 0
         self._num_losses = 0
         self._busy_until_s = 0.0
@@ -120,7 +124,7 @@ class GatedLink:
         unseen = [token.token_id for token in self._owner.tail.tokens[: end - len(self.log)]]
         token_ids = [*self.log[position:], *unseen][: end - position]
         offsets = [at - position for at in judged]
-        block.asked_s, self.has_news = now_s, True
+        block.asked_s, self.has_news, self.is_uploading = now_s, True, True
         self._sent_length = end
         account = self._owner.account
         account.counters.tokens_up += len(token_ids)
@@ -138,6 +142,10 @@ class GatedLink:
             ),
             asks=True,
         )
+
+    def uploaded(self) -> None:
+        """The question has left: from here on it is the cloud that is waited for."""
+        self.is_uploading, self.has_news = False, True
 
     # -- the link --------------------------------------------------------------------------------------------------
 
@@ -190,6 +198,7 @@ class GatedLink:
         """What travelled may be lost: a verdict has to be asked for anew."""
         for block in self._owner.drafted.blocks:
             block.asked_s = None
+        self.is_uploading = False
         self._owner.account.clock.forget()
 
     def _back_again(self) -> None:

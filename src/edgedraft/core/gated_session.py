@@ -117,7 +117,8 @@ class GatedSession:
                 commands = self._without_draft(reason)
             case Uploaded(upload_s=upload_s):
                 self.account.clock.uploaded(upload_s)
-                return []
+                self.link.uploaded()
+                commands = []
             case TimerFired():
                 commands = self.link.ran_out_of_time() if self.alarm.is_for_silence else []
             case CancelRequested():
@@ -296,7 +297,7 @@ class GatedSession:
     def _timer(self, now_s: float) -> list[EdgeCommand]:
         if self.ended:
             return []
-        waits = bool(self.drafted.blocks) and self.drafted.blocks[0].waits
+        waits = bool(self.drafted.blocks) and self.drafted.blocks[0].waits and not self.link.is_uploading
         if not waits or self.alarm.silence_at_s is None or self.link.has_news:
             self.alarm.silence_at_s = now_s + self.link.patience.wait_s if waits else None
             self.link.has_news = False

@@ -18,7 +18,6 @@ DEFAULT_LENGTHS = BlockLengths()
 class Gating:
     """`gate` doubts tokens, `unit` says which of a doubted block are judged, `lengths` how long blocks are.
 
-    `ends_at_doubt`: a block ends at its first doubted token, which is asked about at once (unit `tokens` only).
     `forced`: blocks to escalate in any case; None for none. `bonus`: after a block that was kept whole, take the
     target's own next token as well.
     """
@@ -26,22 +25,12 @@ class Gating:
     gate: Gate
     unit: SendUnit = SendUnit.BLOCK
     lengths: BlockLengths = DEFAULT_LENGTHS
-    ends_at_doubt: bool = False
     forced: ForcedEscalation | None = None
     bonus: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.unit, SendUnit):
             raise InvalidRequestError(f"unit is '{self.unit}'; legal: {', '.join(SendUnit)}.", field="unit")
-        if self.ends_at_doubt and self.unit is not SendUnit.TOKENS:
-            raise InvalidRequestError(
-                f"ends_at_doubt is set with unit '{self.unit}'; it goes with '{SendUnit.TOKENS}'.",
-                field="ends_at_doubt",
-            )
-
-    def ends_with(self, token: DraftToken, position: int) -> bool:
-        """Whether a block ends with this token though it could be longer."""
-        return self.ends_at_doubt and self.gate.doubts(token, position)
 
     def judged(self, block: Sequence[DraftToken], start: int, before: Sequence[int]) -> list[int]:
         """Positions of `block`, which starts at `start`, that need a verdict; none: it is committed as it is.

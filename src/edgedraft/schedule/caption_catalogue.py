@@ -19,7 +19,8 @@ PAPER_THRESHOLD_NATS = 3.5
 """The precursor's usual value, inside the [2.5, 5] that the paper explored; for a vocabulary of 152,000 ids."""
 PAPER_RANK = 20
 AHEAD_TOKENS = 64
-SPARSE_BLOCK_TOKENS = 5
+SPARSE_BLOCK_TOKENS = 1
+"""What is doubted is asked about as soon as it is drafted, not at the end of a block."""
 SPARSE_MAX_PROBABILITY = 0.65
 
 
@@ -30,7 +31,6 @@ def gated(
     unit: SendUnit | str = SendUnit.BLOCK,
     rank: int = 1,
     lengths: BlockLengths | None = None,
-    ends_at_doubt: bool = False,
     forced: ForcedEscalation | None = None,
     bonus: bool = False,
     draft_ahead: bool = True,
@@ -44,7 +44,6 @@ def gated(
         gate=gate,
         unit=unit,
         lengths=lengths or BlockLengths(),
-        ends_at_doubt=ends_at_doubt,
         forced=forced,
         bonus=bonus,
     )
@@ -69,13 +68,8 @@ def ugsd_sparse(
         measure = Measure(measure)
     except ValueError:
         raise InvalidRequestError(f"measure is '{measure}'; legal: {', '.join(Measure)}.", field="measure") from None
-    unit = numbers.get("unit", SendUnit.TOKENS)
-    sparse: dict[str, Any] = {
-        "unit": unit,
-        "lengths": BlockLengths.fixed(SPARSE_BLOCK_TOKENS),
-        "ends_at_doubt": unit == SendUnit.TOKENS,
-    }
-    return gated("ugsd-sparse", Threshold(measure, threshold), rank=rank, **(sparse | numbers))
+    numbers = {"unit": SendUnit.TOKENS, "lengths": BlockLengths.fixed(SPARSE_BLOCK_TOKENS), **numbers}
+    return gated("ugsd-sparse", Threshold(measure, threshold), rank=rank, **numbers)
 
 
 def exact(**numbers: Any) -> Strategy:

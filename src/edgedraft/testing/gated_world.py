@@ -39,6 +39,7 @@ from edgedraft.core.events import (
     Start,
     TimerFired,
     TokenDrafted,
+    Uploaded,
 )
 from edgedraft.core.gated_session import GatedSession
 from edgedraft.core.sampling import draft_token
@@ -108,6 +109,7 @@ class GatedWorld:
         self.timer_s: float | None = None
         self.connection = 0
         self.wants_link = False
+        self.num_uploading = 0
         self.up: deque[SessionFromEdge] = deque()
         self.down: deque[SessionFromCloud] = deque()
         self.drafts: deque[TokenDrafted] = deque()
@@ -137,10 +139,11 @@ class GatedWorld:
                     assert command.position == command.keep_length + len(command.token_ids)
                     self._held[command.keep_length :] = command.token_ids
                     self._run, self._num_run = command, command.num_tokens
-                case SendToCloud(message=message):
+                case SendToCloud(message=message, asks=asks):
                     self.sent.append(message)
                     if self.connection:
                         self.up.append(message)
+                    self.num_uploading += asks
                 case EmitTokens(tokens=tokens):
                     for token in tokens:
                         assert token.position == len(PROMPT) + len(self.tokens), "each position is committed once"
@@ -170,6 +173,11 @@ class GatedWorld:
             self._held.append(token.token_id)
         self.feed(event)
 
+    def upload(self) -> None:
+        """The link takes what was last asked."""
+        self.num_uploading = 0
+        self.feed(Uploaded(0.001))
+
     # -- the link ------------------------------------------------------------------------------------------------------
 
     def connect(self) -> None:
@@ -180,6 +188,7 @@ class GatedWorld:
         """What is on its way either way is lost."""
         self.up.clear()
         self.down.clear()
+        self.num_uploading = 0
         self.cloud_event(ConnectionLost(self.connection))
         self.feed(LinkDown())
 
@@ -234,6 +243,8 @@ class GatedWorld:
             found.append(self._deliver_down)
         if self.work:
             found.append(self.work_step)
+        if self.num_uploading:
+            found.append(self.upload)
         if self.wants_link and not self.connection:
             found.append(self.connect)
         return found

@@ -31,8 +31,8 @@ test-full: $(STAMP)  ## every test, the long matrices included
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 check: $(STAMP)  ## lint, format, types, import rules
-	$(BIN)/ruff check src tests examples
-	$(BIN)/ruff format --check src tests examples
+	$(BIN)/ruff check src tests examples training
+	$(BIN)/ruff format --check src tests examples training
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -40,8 +40,8 @@ docs-check: $(STAMP)  ## only the tests that run what the documentation says
 	$(BIN)/python -m pytest tests/docs $(PYTEST_ARGS)
 
 format: $(STAMP)  ## let ruff fix and lay out the code
-	$(BIN)/ruff check --fix src tests examples
-	$(BIN)/ruff format src tests examples
+	$(BIN)/ruff check --fix src tests examples training
+	$(BIN)/ruff format src tests examples training
 
 build: $(STAMP)  ## a wheel and a source archive in dist/
 	$(BIN)/python -m build --no-isolation

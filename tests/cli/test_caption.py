@@ -448,3 +448,16 @@ def test_the_microphone_is_recorded_or_its_absence_told(caption, monkeypatch: py
     (row,) = rows(caption("--mic", "2", "--gamma", "0.5", "--json"))
     assert row["file"] == "microphone"
     assert row["excerpts"][0]["caption"]["token_ids"]
+
+
+def test_recordings_longer_than_the_model_takes_are_cut_by_themselves(run, tmp_path: Path) -> None:
+    """The shipped pair takes 12 s: half a minute is cut at pauses, and a wider window is refused."""
+    samples = np.concatenate([part for seed in range(8) for part in (speech(seed), np.zeros(16_000, np.float32))])
+    path = saved(tmp_path / "long.wav", samples)
+    assert len(samples) / 16_000 > 20
+    (row,) = rows(run("caption", str(path), "--strategy", "edge-only", "--json"))
+    assert max(each["end_s"] - each["start_s"] for each in row["excerpts"]) <= 12.0
+    assert all(each["caption"] for each in row["excerpts"])
+    outcome = run("caption", str(path), "--strategy", "edge-only", "--window-s", "30")
+    assert outcome.code == 2
+    assert "legal: 1 to 12" in outcome.err

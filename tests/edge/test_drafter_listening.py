@@ -20,6 +20,7 @@ class ListeningToy(ToyDraft):
     """Counts how often it hears something."""
 
     sends = POOLED_12
+    max_seconds = 30.0
 
     def __init__(self) -> None:
         super().__init__(MODEL)

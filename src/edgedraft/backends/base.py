@@ -125,10 +125,11 @@ class CaptionTokenizer(Tokenizer, Protocol):
 class ListeningDraft(DraftBackend, Protocol):
     """A draft that hears a recording (`info.features` says in which form).
 
-    `sends`: what of a recording is given to the targets that it was made for.
+    `sends`: what of a recording is given to the targets that it was made for. `max_seconds`: how long one may be.
     """
 
     sends: FeatureSpec
+    max_seconds: float
 
     def listen(self, features: SpeechFeatures) -> None:
         """Hear another recording: forgets all tokens. Called before the first `append` of a request.

@@ -17,7 +17,7 @@ from edgedraft.backends.qwen_omni_engine import Thinker, load_thinker
 from edgedraft.backends.qwen_omni_files import open_source
 from edgedraft.backends.qwen_omni_prompts import Frame
 from edgedraft.backends.qwen_omni_tokenizer import QwenOmniTokenizer
-from edgedraft.backends.qwen_omni_transcript import Transcript
+from edgedraft.backends.qwen_omni_transcript import MAX_SECONDS, Transcript
 from edgedraft.backends.transformers import (
     DRAFT_CHUNK_TOKENS,
     MAX_CHUNK_TOKENS,
@@ -75,6 +75,7 @@ class QwenOmniDraft:
     """See `base.ListeningDraft`. `rollback(0)` keeps the recording; `listen` takes another."""
 
     sends: FeatureSpec = LOGMEL_128
+    max_seconds: float = MAX_SECONDS
 
     def __init__(self, rest: str, options: BackendOptions) -> None:
         self._thinker, frame, self.info = _open_model(rest, options)

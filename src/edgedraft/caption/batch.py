@@ -11,8 +11,7 @@ from edgedraft.caption.caption import Caption
 from edgedraft.caption.excerpts import Excerpt, split_at_pauses
 from edgedraft.caption.recording import Recording
 from edgedraft.caption.voice_activity import Check
-
-DEFAULT_WINDOW_S = 30.0
+from edgedraft.errors import InvalidRequestError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +62,17 @@ class RecordingCaption:
         }
 
 
-def excerpts_of(recording: Recording, found: Check, window_s: float = DEFAULT_WINDOW_S) -> list[Excerpt]:
-    """What is to be captioned: the recording, or where it is longer than `window_s` its parts, cut at pauses.
+def excerpts_of(recording: Recording, found: Check, max_s: float, window_s: float | None = None) -> list[Excerpt]:
+    """What is to be captioned: the recording, or where it is longer than a window its parts, cut at pauses.
 
-    Raises `InvalidRequestError` for a window outside 1 to 60 s.
+    `max_s`: what the model takes, which is the window unless a smaller one is given. Raises `InvalidRequestError` for a
+    window below 1 s or above that.
     """
-    parts = split_at_pauses(recording, window_s)
+    if window_s is not None and window_s > max_s:
+        raise InvalidRequestError(
+            f"window_s is {window_s:g}; legal: 1 to {max_s:g}, which is what the model takes.", field="window_s"
+        )
+    parts = split_at_pauses(recording, max_s if window_s is None else window_s)
     if len(parts) > 1:
         return parts
     return [Excerpt(start_s=0.0, end_s=recording.seconds, recording=recording, has_speech=found.has_speech)]

@@ -74,6 +74,11 @@ class Captioner:
     def draft_info(self) -> ModelInfo:
         return self._captioner.draft_info
 
+    @property
+    def max_seconds(self) -> float:
+        """The longest recording that the draft takes at once."""
+        return self._captioner.max_seconds
+
     def caption(self, recording: Recording, request: CaptionRequest | None = None) -> Caption:
         """The caption of a recording; see `AsyncCaptioner.caption`."""
         return self._loop.run(self._captioner.caption(recording, request))

@@ -253,6 +253,12 @@ class AsyncCaptioner:
         _, drafter, _ = self._opened
         return drafter.info
 
+    @property
+    def max_seconds(self) -> float:
+        """The longest recording that the draft takes at once."""
+        _, drafter, _ = self._opened
+        return _listening(drafter.sequence.backend).max_seconds
+
     def language(self, request: CaptionRequest) -> str:
         return request.language or self.tokenizer.languages[0]
 

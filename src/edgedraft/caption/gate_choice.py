@@ -106,7 +106,8 @@ class GateChoice:
     def block_lengths(self) -> BlockLengths:
         if self.lengths is not None:
             return self.lengths
-        return BlockLengths.fixed(SPARSE_BLOCK_TOKENS) if self.strategy == "ugsd-sparse" else BlockLengths()
+        sparse = self.strategy == "ugsd-sparse" and self.gate_unit is SendUnit.TOKENS
+        return BlockLengths.fixed(SPARSE_BLOCK_TOKENS) if sparse else BlockLengths()
 
     @property
     def block(self) -> str:

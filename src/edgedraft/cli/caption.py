@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from edgedraft.caption import microphone
 from edgedraft.caption.audio import load
-from edgedraft.caption.batch import DEFAULT_WINDOW_S, ExcerptCaption, RecordingCaption, excerpts_of
+from edgedraft.caption.batch import ExcerptCaption, RecordingCaption, excerpts_of
 from edgedraft.caption.calibration_file import calibrated_threshold, known_calibrations
 from edgedraft.caption.caption import Caption
 from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, AsyncCaptioner, CaptionRequest
@@ -63,7 +63,7 @@ class _Wish:
     on_link_loss: OnLinkLoss | None
     features: FeatureSpec | None
     dtype: FeatureDtype
-    window_s: float
+    window_s: float | None
 
     def request(self, captioner: AsyncCaptioner) -> tuple[CaptionRequest, str]:
         """What the captioner is asked, and a notice, or "". Raises for a threshold or language that is none of it."""
@@ -120,7 +120,7 @@ def file(
     features: caption_flags.FeatureName = caption_flags.AUTO,
     dtype: caption_flags.Dtype = FeatureDtype.INT8,
     max_tokens: caption_flags.MaxTokens = DEFAULT_MAX_TOKENS,
-    window_s: caption_flags.WindowS = DEFAULT_WINDOW_S,
+    window_s: caption_flags.WindowS = None,
     show_tokens: caption_flags.ShowTokens = False,
     show_entropy: caption_flags.ShowEntropy = False,
     as_json: caption_flags.Json = False,
@@ -196,7 +196,7 @@ class _Run:
     loop: LoopThread
     captioner: AsyncCaptioner
     request: CaptionRequest
-    window_s: float
+    window_s: float | None
     screen: Screen
     as_json: bool
 
@@ -231,7 +231,7 @@ class _Run:
 
     def _captioned(self, recording: Recording) -> RecordingCaption:
         found = check(recording)
-        excerpts = excerpts_of(recording, found, self.window_s)
+        excerpts = excerpts_of(recording, found, self.captioner.max_seconds, self.window_s)
         if not self.as_json:
             self.screen.begin(recording.name, found)
         done = [

@@ -148,7 +148,12 @@ FeatureName = Annotated[
 Dtype = Annotated[FeatureDtype, typer.Option("--dtype", help="How a value travels.", rich_help_panel=PRIVACY)]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", metavar="N", help="Most tokens of a caption.")]
 WindowS = Annotated[
-    float, typer.Option("--window-s", metavar="SECONDS", help="Longer recordings are cut at their pauses; 1 to 60.")
+    float | None,
+    typer.Option(
+        "--window-s",
+        metavar="SECONDS",
+        help="Longer recordings are cut at their pauses; default: what the model takes, 12 for captioner:edge.",
+    ),
 ]
 ShowTokens = Annotated[
     bool,

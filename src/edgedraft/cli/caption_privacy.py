@@ -14,6 +14,7 @@ import typer
 from edgedraft.bench.cloud_process import cloud_process
 from edgedraft.caption.attack import EVIDENCE, Recogniser, VoiceAttack, WordsAttack, attack_voices, attack_words
 from edgedraft.caption.audio import load, own_samples
+from edgedraft.caption.batch import excerpts_of
 from edgedraft.caption.blocking import Captioner
 from edgedraft.caption.calibration_file import calibrated_threshold, known_calibrations
 from edgedraft.caption.caption import Caption
@@ -25,6 +26,7 @@ from edgedraft.caption.privacy import Ledger, ledger
 from edgedraft.caption.recogniser import open_recogniser
 from edgedraft.caption.recording import Recording
 from edgedraft.caption.synthetic import write_wav
+from edgedraft.caption.voice_activity import check
 from edgedraft.cli import caption_flags, options
 from edgedraft.cli.render import err_console, out_console, print_json, print_table, table
 from edgedraft.cli.report import exit_code, print_error
@@ -126,9 +128,10 @@ class _Screen:
         print_error(error.code, message, error.remedy, as_json=self.as_json)
         return exit_code(error)
 
-    def ledger(self, file: Path, caption: Caption, found: Ledger) -> None:
+    def ledger(self, file: Path, captions: Sequence[Caption], found: Ledger) -> None:
         if self.as_json:
-            print_json({"file": str(file), "caption": caption.to_dict(), "ledger": found.to_dict()})
+            told = [caption.to_dict() for caption in captions]
+            print_json({"file": str(file), "captions": told, "ledger": found.to_dict()})
             return
         console = out_console()
         if not found.entries:
@@ -217,13 +220,15 @@ class _Run:
         try:
             recording = load(file)
             with Captioner(self.tap.url, draft=self.draft, token=self.token) as captioner:
-                caption = captioner.caption(recording, self._request(captioner))
+                request = self._request(captioner)
+                parts = excerpts_of(recording, check(recording), captioner.max_seconds)
+                captions = [captioner.caption(part.recording, request) for part in parts if part.has_speech]
             data = file.read_bytes()
             found = ledger(self.tap.take(), recording, own_samples=own_samples(data, str(file)), file=data)
         except EdgedraftError as error:
             self.tap.take()
             return self.screen.fail(file, error)
-        self.screen.ledger(file, caption, found)
+        self.screen.ledger(file, captions, found)
         clean = found.holds_only_declared and (found.search is None or found.search.is_clean)
         return 0 if clean else 1
 
@@ -256,10 +261,10 @@ class _Attack:
             )
         recordings: dict[Path, Recording] = {}
         codes = []
-        for file in files:
+        for number, file in enumerate(files, 1):
             try:
                 recordings[file] = load(file)
-                self._words(file, recordings[file], listener)
+                self._words(file, number, recordings[file], listener)
                 codes.append(0)
             except EdgedraftError as error:
                 codes.append(self.screen.fail(file, error))
@@ -267,7 +272,7 @@ class _Attack:
         self.screen.note(EVIDENCE)
         return codes
 
-    def _words(self, file: Path, recording: Recording, listener: Recogniser | None) -> None:
+    def _words(self, file: Path, number: int, recording: Recording, listener: Recogniser | None) -> None:
         found = [
             attack_words(recording, spec, words=self.words, recogniser=listener)
             for spec in caption_flags.FEATURES.values()
@@ -275,7 +280,7 @@ class _Attack:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             for name, each in zip(caption_flags.FEATURES, found, strict=True):
-                write_wav(self.folder / f"{file.stem}-{name}.wav", each.waveform)
+                write_wav(self.folder / f"{number}-{file.stem}-{name}.wav", each.waveform)
         except OSError as error:
             raise InvalidRequestError(
                 f"attack '{self.folder}' cannot be written: {error.strerror}.",

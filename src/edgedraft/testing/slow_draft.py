@@ -29,6 +29,7 @@ class SlowDraft:
             raise InvalidRequestError(f"step_s is {step_s}; legal: 0 to 60 seconds.", field="step_s")
         self.info = draft.info
         self.sends = draft.sends
+        self.max_seconds = draft.max_seconds
         self.length = draft.length
         self.input_s = 0.0
         self.num_input_tokens = 0

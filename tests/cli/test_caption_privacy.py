@@ -1,0 +1,103 @@
+"""`edgedraft caption privacy`: every byte accounted for, and the attack."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgedraft.caption.observed import Tap
+from edgedraft.cli.caption_flags import FEATURES
+from edgedraft.cli.demo_captions import CLIPS
+from edgedraft.sim.network import Way
+
+pytest.importorskip("soundfile")
+EN, ZH = CLIPS / "en.wav", CLIPS / "zh.wav"
+SENT = {"Hello", "Open", "Features", "Draft", "Close"}
+
+
+@pytest.fixture
+def privacy(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    monkeypatch.setenv("EDGEDRAFT_CACHE", str(tmp_path / "cache"))
+    return lambda *words: run("caption", "privacy", *map(str, words))
+
+
+def test_what_left_is_told_byte_by_byte(privacy: Callable[..., Any]) -> None:
+    outcome = privacy(EN, ZH, "--lang", "en", "--strategy", "exact", "--json")
+    assert outcome.code == 0
+    rows = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [row["file"] for row in rows] == [str(EN), str(ZH)]
+    for row in rows:
+        found, (caption,) = row["ledger"], row["captions"]
+        assert found["holds_only_declared"]
+        assert found["search_is_clean"]
+        (features,) = found["features"]
+        assert features["num_bytes"] == caption["account"]["feature_bytes"] > 0
+        kinds = {entry["kind"] for entry in found["entries"] if entry["way"] == "up"}
+        assert SENT <= kinds <= SENT | {"http", "control"}
+
+
+def test_nothing_leaves_where_the_edge_is_alone(privacy: Callable[..., Any]) -> None:
+    outcome = privacy(EN, "--strategy", "edge-only")
+    assert outcome.code == 0
+    assert "nothing left this device, not even a connection" in outcome.out
+
+
+def test_waveform_that_leaks_is_found(privacy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tap that also sees 40 ms of the file's own samples: exit code 1, and said so."""
+    take = Tap.take
+
+    def leaking(tap: Tap) -> object:
+        tap.hear(Way.UP, EN.read_bytes()[8000:9280])
+        return take(tap)
+
+    monkeypatch.setattr(Tap, "take", leaking)
+    outcome = privacy(EN, "--strategy", "exact")
+    assert outcome.code == 1
+    assert "UNDECLARED" in outcome.out
+
+
+def test_the_attack_writes_what_each_kind_gives_away(privacy: Callable[..., Any], tmp_path: Path) -> None:
+    voices = []
+    for speaker, clip in (("anna", EN), ("ben", ZH)):
+        for number in range(2):
+            path = tmp_path / speaker / f"{number}.wav"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(clip.read_bytes())
+            voices.append(path)
+    outcome = privacy(*voices, "--strategy", "edge-only", "--attack", tmp_path / "heard", "--json")
+    assert outcome.code == 0
+    rows = [json.loads(line) for line in outcome.out.splitlines()]
+    words = [row["attack_on_words"] for row in rows if "attack_on_words" in row]
+    assert len(words) == len(voices)
+    likeness = {(each["spec"]["kind"], each["spec"]["rate_hz"]): each["envelope_correlation"] for each in words[0]}
+    assert likeness["logmel", 100.0] > likeness["pooled", 25.0] > likeness["prosody", 25.0]
+    (told,) = [row["attack_on_voices"] for row in rows if "attack_on_voices" in row]
+    assert {each["num_speakers"] for each in told} == {2}
+    assert len(list((tmp_path / "heard").glob("*.wav"))) == len(FEATURES) * len(voices)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--words", "hello"), "words is given without attack"),
+        (("--recogniser", "here"), "recogniser is given without attack"),
+        (("--url", "wss://cloud.example/v1/edgedraft"), "what passes under TLS"),
+        (("--features", "pcm"), "features is 'pcm'"),
+        (("--gamma", "2"), "gamma"),
+    ],
+)
+def test_what_is_refused(privacy: Callable[..., Any], words: tuple[str, ...], named: str) -> None:
+    outcome = privacy(EN, *words)
+    assert outcome.code == 2
+    assert named in outcome.err
+
+
+def test_a_bad_file_does_not_stop_the_others(privacy: Callable[..., Any], tmp_path: Path) -> None:
+    outcome = privacy(tmp_path / "none.wav", EN, "--strategy", "edge-only")
+    assert outcome.code == 2
+    assert "does not exist" in outcome.err
+    assert "nothing left this device" in outcome.out

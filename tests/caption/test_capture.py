@@ -76,6 +76,7 @@ def test_a_second_connection_begins_with_its_head() -> None:
         sent(b"text", Opcode.TEXT),
         sent(b"stray", Opcode.CONT),
     ],
+    ids=["begun", "cut", "cut header", "compressed", "cut head", "interrupted", "unfinished", "text", "stray"],
 )
 def test_the_rest_is_unknown_and_counted(stream: bytes) -> None:
     frames = captured_frames([(Way.UP, sent(b"before") + stream)])

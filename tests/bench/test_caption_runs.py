@@ -29,7 +29,7 @@ from edgedraft.bench.caption_results import (
     write_results,
 )
 from edgedraft.bench.caption_runs import CaptionBench, CaptionPlan, run_caption_bench
-from edgedraft.bench.caption_scores import ScoreBook, costs, ratio_interval
+from edgedraft.bench.caption_scores import ScoreBook, costs
 from edgedraft.bench.caption_tuning import GOAL, Tuner, threshold_for
 from edgedraft.bench.caption_virtual import VirtualCaptions
 from edgedraft.caption.dataset import Dataset, load_dataset
@@ -415,14 +415,6 @@ def test_plan_names_its_bad_field(field: str, wrong: dict[str, object]) -> None:
 
 
 # -- figures ---------------------------------------------------------------------------------------------------------
-
-
-def test_ratio_is_of_sums_and_its_interval_holds_it() -> None:
-    above, below = np.array([1.0, 3.0, 2.0]), np.array([2.0, 4.0, 2.0])
-    ratio = ratio_interval(above, below, np.random.default_rng(0))
-    assert ratio.value == pytest.approx(0.75)
-    assert ratio.low <= ratio.value <= ratio.high <= 1.0
-    assert ratio_interval(np.zeros(2), np.zeros(2), np.random.default_rng(0)).value == 0.0
 
 
 def test_costs_count_what_was_sent_over_what_was_heard(captions: VirtualCaptions) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from edgedraft.backends.toy_tokenizer import ToyTokenizer
-from edgedraft.caption.gate_choice import GateChoice
+from edgedraft.caption.gate_choice import GATED, GateChoice
 from edgedraft.core.block_length import BlockLengths
 from edgedraft.core.gate import Everything, Measure, Nothing, SendUnit, Threshold
 from edgedraft.errors import InvalidRequestError, UnsupportedError
+from edgedraft.schedule.caption_catalogue import CAPTION_STRATEGIES
 
 
 @pytest.fixture
@@ -39,6 +40,13 @@ def test_each_strategy_has_its_own_defaults(
     assert strategy.rank == rank
     assert choice.block == block
     assert strategy.gating.lengths == choice.block_lengths
+
+
+@pytest.mark.parametrize("unit", [None, *SendUnit])
+def test_flags_mean_what_the_same_numbers_mean_from_python(tokenizer: ToyTokenizer, unit: SendUnit | None) -> None:
+    numbers: dict[str, Any] = {"threshold": 0.5, "rank": 3, **({} if unit is None else {"unit": unit})}
+    for name in GATED:
+        assert GateChoice(strategy=name, **numbers).build(tokenizer, "en", None) == CAPTION_STRATEGIES[name](**numbers)
 
 
 def test_what_is_given_wins(tokenizer: ToyTokenizer) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgedraft.caption.intervals import Interval, difference, gap_closed, interval
+from edgedraft.caption.intervals import Interval, difference, gap_closed, interval, ratio_interval
 from edgedraft.caption.scoring import NUM_COLUMNS, CaptionScores, Metric
 from edgedraft.caption.tokens import Tokenisation
 from edgedraft.errors import InvalidRequestError
@@ -130,3 +130,11 @@ def test_scores_that_are_no_pair_are_not_compared(changed: dict[str, object], me
 def test_no_resamples_are_refused() -> None:
     with pytest.raises(InvalidRequestError, match="num_resamples is 0"):
         interval(_scores(np.ones(3)), Metric.BLEU_1, np.random.default_rng(0), num_resamples=0)
+
+
+def test_ratio_is_of_sums_and_its_interval_holds_it() -> None:
+    above, below = np.array([1.0, 3.0, 2.0]), np.array([2.0, 4.0, 2.0])
+    ratio = ratio_interval(above, below, np.random.default_rng(0))
+    assert ratio.value == pytest.approx(0.75)
+    assert ratio.low <= ratio.value <= ratio.high <= 1.0
+    assert ratio_interval(np.zeros(2), np.zeros(2), np.random.default_rng(0)).value == 0.0

@@ -3,30 +3,48 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edgedraft.backends.base import BackendOptions
+from edgedraft.backends.registry import open_target, open_tokenizer
+from edgedraft.caption import calibration_file
+from edgedraft.caption.calibration import Calibration, CalibrationKey
+from edgedraft.caption.gate_choice import GateChoice
 from edgedraft.caption.observed import Tap
 from edgedraft.cli.caption_flags import FEATURES
 from edgedraft.cli.demo_captions import CLIPS
 from edgedraft.sim.network import Way
+from edgedraft.testing.cloud import RunningCloud, running_cloud
 
 pytest.importorskip("soundfile")
 EN, ZH = CLIPS / "en.wav", CLIPS / "zh.wav"
 SENT = {"Hello", "Open", "Features", "Draft", "Close"}
 
 
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[RunningCloud]:
+    target = open_target("captioner:cloud", BackendOptions())
+    with running_cloud(target, open_tokenizer("captioner:cloud")) as running:
+        yield running
+
+
 @pytest.fixture
-def privacy(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def privacy(run: Any, cloud: RunningCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """`edgedraft caption privacy` with a cloud that runs; None as `url`: it starts one of its own."""
     monkeypatch.setenv("EDGEDRAFT_CACHE", str(tmp_path / "cache"))
-    return lambda *words: run("caption", "privacy", *map(str, words))
+
+    def accounted(*words: object, url: str | None = cloud.url) -> Any:
+        return run("caption", "privacy", *(() if url is None else ("--url", url)), *map(str, words))
+
+    return accounted
 
 
 def test_what_left_is_told_byte_by_byte(privacy: Callable[..., Any]) -> None:
-    outcome = privacy(EN, ZH, "--lang", "en", "--strategy", "exact", "--json")
+    outcome = privacy(EN, ZH, "--lang", "en", "--strategy", "exact", "--json", url=None)
     assert outcome.code == 0
     rows = [json.loads(line) for line in outcome.out.splitlines()]
     assert [row["file"] for row in rows] == [str(EN), str(ZH)]
@@ -38,6 +56,20 @@ def test_what_left_is_told_byte_by_byte(privacy: Callable[..., Any]) -> None:
         assert features["num_bytes"] == caption["account"]["feature_bytes"] > 0
         kinds = {entry["kind"] for entry in found["entries"] if entry["way"] == "up"}
         assert SENT <= kinds <= SENT | {"http", "control"}
+
+
+def test_a_calibrated_threshold_needs_no_word(
+    privacy: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No notice, and no empty line in its place; where there is no calibration, a notice."""
+    monkeypatch.setattr(calibration_file, "SHIPPED", tmp_path / "none.json")
+    assert "was not calibrated" in privacy(EN).err
+    key = CalibrationKey.of("captioner:edge", GateChoice())
+    found = Calibration(key=key, threshold=1e-9, share=0.0, num_clips=1, num_tokens=1)
+    calibration_file.CalibrationFile.of_user(tmp_path / "cache").put(found)
+    outcome = privacy(EN)
+    assert "nothing left this device" in outcome.out
+    assert outcome.err == ""
 
 
 def test_nothing_leaves_where_the_edge_is_alone(privacy: Callable[..., Any]) -> None:

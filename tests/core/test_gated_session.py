@@ -16,9 +16,14 @@ from edgedraft.core.events import (
     DraftUnavailable,
     Fail,
     Finish,
+    LinkDown,
+    LinkUp,
     MessageReceived,
+    SendToCloud,
     Start,
     StopStringFound,
+    TokenDrafted,
+    Uploaded,
 )
 from edgedraft.core.gate import Chance, Everything, Gate, Measure, Nothing, SendUnit, Threshold
 from edgedraft.core.gating import Gating
@@ -28,7 +33,7 @@ from edgedraft.core.verify import rank_of
 from edgedraft.errors import InvalidRequestError, LinkLostError, SessionLostError, UnsupportedError
 from edgedraft.protocol.codec import error_to_wire
 from edgedraft.protocol.messages import Cancel, Close, Commit, Draft, Error, Features, Open, Resume
-from edgedraft.testing.gated_world import EOS, FEATURES, GREEDY, NUM_IDS, PROMPT, GatedWorld, Model, target_only, toy
+from edgedraft.testing.gated_world import EOS, GREEDY, NUM_IDS, PROMPT, GatedWorld, Model, target_only, toy
 from edgedraft.types import Assist, DraftToken, FinishReason, OnLinkLoss, Rule, TokenKind
 
 DYNAMIC = BlockLengths()
@@ -373,17 +378,34 @@ def test_an_unlucky_cut_leaves_no_verdict_on_ids_that_were_taken_back() -> None:
     """The edge goes on alone past its question; when the link is back the cloud may still be busy with it."""
     world = live_world()
     world.up.clear()
-    assert FEATURES.num_bytes > 0
     world.cut()
     assert world.edge.went_local
-    length = world.edge.length
+    alone = world.text
     world.connect()
     for _ in range(2000):
         if world.end is not None:
             break
         world.choices()[0]()
-    assert world.text[: length - len(PROMPT)] == [token.token_id for token in world.tokens][: length - len(PROMPT)]
-    assert list(world.cloud.log) == [] or list(world.cloud.log) == [*PROMPT, *world.text][: len(world.cloud.log)]
+    assert isinstance(world.end, Finish)
+    assert alone
+    assert world.text[: len(alone)] == alone
+    assert list(world.cloud.log) == [*PROMPT, *world.text][: len(world.cloud.log)]
+
+
+@pytest.mark.parametrize("unit", list(SendUnit))
+def test_every_token_is_counted_once_where_the_text_ends_without_the_cloud(unit: SendUnit) -> None:
+    """What is settled is all that was committed, since nothing was corrected; and nothing of it was judged."""
+    for seed in range(20):
+        draft, target = pair(seed)
+        world = GatedWorld(gated(Threshold(Measure.ENTROPY, 0.8), unit), draft, target, rng=Random(seed))
+        world.feed(Start())
+        world.feed(LinkDown())
+        while world.end is None:
+            world.draft_step()
+        counters = world.edge.counters
+        assert counters.num_gated == counters.num_local == counters.num_committed == len(world.tokens)
+        assert counters.num_judged == 0
+        assert counters.num_unverified > 0
 
 
 # -- what a strategy may not be --------------------------------------------------------------------------------------
@@ -462,3 +484,20 @@ def test_ids_that_went_along_unjudged_stay_the_edge_s_own() -> None:
             if isinstance(message, Draft)
         )
     assert found
+
+
+def test_a_silence_begins_when_the_question_has_left() -> None:
+    """On a slow link features take longer than the cloud may be silent: meanwhile it owes nothing."""
+    draft, target = pair(4)
+    world = GatedWorld(gated(Everything()), draft, target)
+    world.edge.handle(Start(), 0.0)
+    world.edge.handle(LinkUp(channel=1, rtt_s=0.01), 0.0)
+    position, commands = len(PROMPT), []
+    while not any(isinstance(command, SendToCloud) for command in commands):
+        token = draft_token(draft([*PROMPT]), GREEDY, position, num_ids=NUM_IDS, rule=Rule.RANK, with_second=True)
+        assert token is not None
+        commands = world.edge.handle(TokenDrafted(0, position, token), 0.0)
+        position += 1
+    assert world.edge.alarm.silence_at_s is None
+    world.edge.handle(Uploaded(60.0), 60.0)
+    assert world.edge.alarm.silence_at_s == pytest.approx(60.0 + world.edge.link.patience.wait_s)

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from time import perf_counter
 from urllib.parse import urlsplit
 
-from edgedraft.backends.base import ListeningDraft
+from edgedraft.backends.listening import listening
 from edgedraft.bench.caption_arms import CLOUD_ONLY, EDGE_ONLY, SPARSE, UGSD, strategy_of
 from edgedraft.bench.caption_results import CaptionResults
 from edgedraft.bench.cloud_process import CloudProcess, cloud_process
@@ -28,7 +28,7 @@ from edgedraft.caption.audio import load
 from edgedraft.caption.captioner import DEFAULT_MAX_TOKENS, AsyncCaptioner, CaptionRequest
 from edgedraft.caption.dataset import Dataset, DatasetItem
 from edgedraft.core.strategy import Strategy
-from edgedraft.errors import EdgedraftError, InvalidRequestError, UnsupportedError, error_class
+from edgedraft.errors import EdgedraftError, InvalidRequestError, error_class
 from edgedraft.sim.network import LinkDirection, LinkProfile
 from edgedraft.speech_features import FeatureDtype
 from edgedraft.testing.link import running_link
@@ -251,10 +251,8 @@ class MeasuredCaptioner(AsyncCaptioner):
     async def open(self) -> None:
         await super().open()
         _, drafter, _ = self._opened
-        inner = drafter.sequence.backend
-        if not isinstance(inner, ListeningDraft):
-            raise UnsupportedError(f"draft is '{drafter.info.name}', a model of text.", field="draft")
-        drafter.sequence.backend = self.draft = SlowDraft(inner, self._draft_step_s)
+        self.draft = SlowDraft(listening(drafter.sequence.backend), self._draft_step_s)
+        drafter.sequence.backend = self.draft
 
 
 @dataclass(slots=True)

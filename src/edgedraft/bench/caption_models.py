@@ -13,14 +13,14 @@ from edgedraft.backends import registry
 from edgedraft.backends.base import (
     BackendOptions,
     CaptionTokenizer,
-    DraftBackend,
     ListeningDraft,
     ListeningTarget,
     ScoreRequest,
-    TargetBackend,
     Tokenizer,
 )
+from edgedraft.backends.listening import open_caption_tokenizer, open_listening_draft, open_listening_target
 from edgedraft.bench.caption_clips import Clip
+from edgedraft.caption.captioner import GREEDY
 from edgedraft.core.events import DraftNext, RunPass
 from edgedraft.core.sequence import common_prefix_length
 from edgedraft.core.strategy import Strategy
@@ -29,9 +29,8 @@ from edgedraft.edge.drafter import DraftOrder, DraftSequence
 from edgedraft.edge.handshake import Vocabulary
 from edgedraft.errors import BackendError, UnsupportedError
 from edgedraft.speech_features import SpeechFeatures
-from edgedraft.types import DraftToken, Float32Array, Rule, SamplingParams
+from edgedraft.types import DraftToken, Float32Array, Rule
 
-GREEDY = SamplingParams()
 SESSION_ID = b"caption bench..."
 MEMORY_BYTES = 2**30
 """What rows of the target may take before those of the clips used longest ago are dropped."""
@@ -58,11 +57,11 @@ class CaptionPair:
     def open(cls, draft_spec: str, target_spec: str, options: BackendOptions | None = None) -> Self:
         """Raises what the registry raises, `UnsupportedError` for models of text and for two that do not fit."""
         options = options or BackendOptions()
-        tokenizer = _captioning(registry.open_tokenizer(draft_spec), draft_spec)
+        tokenizer = open_caption_tokenizer(draft_spec)
         _require_same_words(tokenizer, registry.open_tokenizer(target_spec), draft_spec, target_spec)
-        draft = _listening_draft(registry.open_draft(draft_spec, options), draft_spec)
+        draft = open_listening_draft(draft_spec, options)
         try:
-            target = _listening_target(registry.open_target(target_spec, options), target_spec)
+            target = open_listening_target(target_spec, options)
             if target.info.features is not None:
                 target.info.features.require(draft.sends)
         except BaseException:
@@ -83,34 +82,6 @@ class CaptionPair:
         """The text of ids, without those that end it."""
         words = (self.tokenizer.token_bytes(each) for each in token_ids if each not in self.tokenizer.eos_ids)
         return b"".join(words).decode("utf-8", errors="replace")
-
-
-def _captioning(tokenizer: Tokenizer, spec: str) -> CaptionTokenizer:
-    if not isinstance(tokenizer, CaptionTokenizer):
-        raise _is_of_text("draft", spec)
-    return tokenizer
-
-
-def _listening_draft(draft: DraftBackend, spec: str) -> ListeningDraft:
-    if not isinstance(draft, ListeningDraft):
-        draft.close()
-        raise _is_of_text("draft", spec)
-    return draft
-
-
-def _listening_target(target: TargetBackend, spec: str) -> ListeningTarget:
-    if not isinstance(target, ListeningTarget):
-        target.shutdown()
-        raise _is_of_text("target", spec)
-    return target
-
-
-def _is_of_text(field_name: str, spec: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{field_name} is '{spec}', a model of text.",
-        field=field_name,
-        remedy="Use models that listen, such as captioner:edge and captioner:cloud.",
-    )
 
 
 def _require_same_words(draft: Tokenizer, target: Tokenizer, draft_spec: str, target_spec: str) -> None:

@@ -28,18 +28,18 @@ from edgedraft.bench.caption_arms import (
 from edgedraft.bench.caption_clips import Clip, Clips, Progress, hear
 from edgedraft.bench.caption_models import CaptionPair, ClipMemory
 from edgedraft.bench.caption_results import Arm, CaptionResults, ClipRecord, Manifest, Setting, Sweep, TimeRatio, Tuned
-from edgedraft.bench.caption_scores import ScoreBook, column, ratio_interval
+from edgedraft.bench.caption_scores import ScoreBook, column
 from edgedraft.bench.caption_sweeps import Sweeper, SweepName
 from edgedraft.bench.caption_timing import ModelTimes, measured_times
 from edgedraft.bench.caption_tuning import FALLBACK_SHARE, Tuner, threshold_for, with_thresholds
 from edgedraft.bench.caption_virtual import VirtualCaptions
-from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS
+from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, DEFAULT_TARGET
 from edgedraft.caption.dataset import Dataset
+from edgedraft.caption.intervals import ratio_interval
 from edgedraft.core.gate import Measure
 from edgedraft.errors import InvalidRequestError
 from edgedraft.speech_features import FeatureDtype
 
-DEFAULT_TARGET = "captioner:cloud"
 DEFAULT_EDGE_STEP_S = 0.1
 """Ten tokens a second, as a model of 3 billion parameters on a phone; the edge of the paper writes 1.5."""
 DEFAULT_RTT_S = 0.03

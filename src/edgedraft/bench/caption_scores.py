@@ -10,7 +10,15 @@ from edgedraft.bench.caption_clips import Clip
 from edgedraft.bench.caption_results import EVERYTHING, ClipRecord, Costs, LanguageResult, TextScores
 from edgedraft.caption import bleu
 from edgedraft.caption.attributes import read_attributes
-from edgedraft.caption.intervals import LEVEL, NUM_RESAMPLES, GapClosed, Interval, gap_closed, interval
+from edgedraft.caption.intervals import (
+    NUM_RESAMPLES,
+    GapClosed,
+    Interval,
+    gap_closed,
+    interval,
+    mean_interval,
+    ratio_interval,
+)
 from edgedraft.caption.phrases import LEVELS
 from edgedraft.caption.scoring import NUM_COLUMNS, CaptionScores, Metric, score_captions
 from edgedraft.caption.tokens import Tokenisation, tokenisations, tokenise
@@ -144,27 +152,6 @@ class ScoreBook:
 def _right(record: ClipRecord, truth: Mapping[str, str]) -> list[float]:
     stated = read_attributes(record.text, record.language)
     return [float(stated.get(attribute) == truth[attribute]) for attribute in LEVELS]
-
-
-# -- intervals over clips --------------------------------------------------------------------------------------------
-
-
-def ratio_interval(above: Float64Array, below: Float64Array, rng: np.random.Generator) -> Interval:
-    """Percentile interval (Efron 1979) of sum(`above`) / sum(`below`), both of shape (num_clips,), in pairs.
-
-    0 where there is nothing to divide by.
-    """
-    count = len(above)
-    weights = rng.multinomial(count, np.full(count, 1 / count), size=NUM_RESAMPLES).astype(np.float64)
-    sums, totals = weights @ above, weights @ below
-    ratios = np.divide(sums, totals, out=np.zeros_like(sums), where=totals > 0)
-    low, high = np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    total = float(below.sum())
-    return Interval(value=float(above.sum()) / total if total else 0.0, low=float(low), high=float(high))
-
-
-def mean_interval(values: Float64Array, rng: np.random.Generator) -> Interval:
-    return ratio_interval(values, np.ones(len(values)), rng)
 
 
 # -- costs -----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from time import perf_counter
 import numpy as np
 
 from edgedraft.bench.caption_clips import Clip
-from edgedraft.bench.caption_models import GREEDY, CaptionPair, ClipModels
+from edgedraft.bench.caption_models import CaptionPair, ClipModels
+from edgedraft.caption.captioner import GREEDY
 from edgedraft.core.events import REQUESTED, RunPass
 from edgedraft.types import Rule
 

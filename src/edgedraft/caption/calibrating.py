@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgedraft.backends import registry
 from edgedraft.backends.base import BackendOptions, CaptionTokenizer, ListeningDraft
+from edgedraft.backends.listening import open_caption_tokenizer, open_listening_draft
 from edgedraft.caption.audio import load
 from edgedraft.caption.calibration import Chain
 from edgedraft.caption.caption import Caption
@@ -20,7 +20,6 @@ from edgedraft.caption.recording import Recording
 from edgedraft.caption.scoring import Metric, score_captions
 from edgedraft.caption.tokens import tokenisations
 from edgedraft.core.sampling import draft_token
-from edgedraft.errors import UnsupportedError
 from edgedraft.metrics.records import Counters
 from edgedraft.speech_features import FeatureDtype
 from edgedraft.types import DraftToken, Rule
@@ -34,12 +33,9 @@ def listening_model(spec: str) -> Iterator[tuple[ListeningDraft, CaptionTokenize
 
     Raises what the registry raises, `UnsupportedError` for models of text.
     """
-    tokenizer, draft = registry.open_tokenizer(spec), registry.open_draft(spec, BackendOptions())
+    tokenizer = open_caption_tokenizer(spec)
+    draft = open_listening_draft(spec, BackendOptions())
     try:
-        if not isinstance(draft, ListeningDraft) or not isinstance(tokenizer, CaptionTokenizer):
-            raise UnsupportedError(
-                f"draft is '{spec}', a model of text.", field="draft", remedy="Use one that listens to speech."
-            )
         yield draft, tokenizer
     finally:
         draft.close()

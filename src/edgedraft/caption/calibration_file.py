@@ -13,9 +13,11 @@ from pathlib import Path
 import msgspec
 
 from edgedraft import backends
+from edgedraft.backends.base import Tokenizer
 from edgedraft.caption.calibration import Calibration, CalibrationKey
 from edgedraft.caption.gate_choice import GateChoice
 from edgedraft.core.gate import Measure
+from edgedraft.core.strategy import Strategy
 from edgedraft.errors import InvalidRequestError
 from edgedraft.schedule.caption_catalogue import PAPER_THRESHOLD_NATS, SPARSE_MAX_PROBABILITY
 
@@ -96,6 +98,16 @@ def find_calibration(key: CalibrationKey, files: Sequence[CalibrationFile]) -> C
     for_all = msgspec.structs.replace(key, language="")
     found = (file.get(each) for file in files for each in (key, for_all))
     return next((calibration for calibration in found if calibration is not None), None)
+
+
+def calibrated_strategy(
+    choice: GateChoice, tokenizer: Tokenizer, draft: str, language: str, files: Sequence[CalibrationFile]
+) -> tuple[Strategy, str]:
+    """What a choice comes to with one draft, and a notice, or "". Raises as `calibrated_threshold`."""
+    if not choice.is_gated or choice.threshold is not None:
+        return choice.build(tokenizer, language, None), ""
+    threshold, notice = calibrated_threshold(choice, draft, language, files)
+    return choice.build(tokenizer, language, threshold), notice
 
 
 def calibrated_threshold(

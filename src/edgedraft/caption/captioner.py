@@ -14,8 +14,8 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Self
 
-from edgedraft.backends import registry
-from edgedraft.backends.base import BackendOptions, CaptionTokenizer, DraftBackend, ListeningDraft
+from edgedraft.backends.base import BackendOptions, CaptionTokenizer
+from edgedraft.backends.listening import listening, open_caption_tokenizer, open_listening_draft
 from edgedraft.caption.caption import Caption
 from edgedraft.caption.features import extract
 from edgedraft.caption.recording import Recording
@@ -34,7 +34,7 @@ from edgedraft.schedule.caption_catalogue import ugsd_sparse
 from edgedraft.speech_features import FeatureDtype, FeatureSpec, SpeechFeatures
 from edgedraft.types import SESSION_ID_BYTES, Exactness, ModelInfo, OnLinkLoss, Rule, SamplingParams
 
-DEFAULT_DRAFT = "captioner:edge"
+DEFAULT_DRAFT, DEFAULT_TARGET = "captioner:edge", "captioner:cloud"
 DEFAULT_MAX_TOKENS = 128
 LOSSY_NOTE = "The edge committed by itself what it was sure of, and kept what the target ranks high enough."
 GREEDY = SamplingParams()
@@ -191,15 +191,9 @@ class AsyncCaptioner:
         """Load tokenizer and draft. Raises what the registry raises, `UnsupportedError` for models of text."""
         if self._tokenizer is not None:
             return
-        tokenizer = await asyncio.to_thread(registry.open_tokenizer, self._draft)
-        if not isinstance(tokenizer, CaptionTokenizer):
-            raise UnsupportedError(
-                f"draft is '{self._draft}', a model of text.",
-                field="draft",
-                remedy=f"Use one that listens, such as {DEFAULT_DRAFT}.",
-            )
+        tokenizer = await asyncio.to_thread(open_caption_tokenizer, self._draft)
         vocabulary = await asyncio.to_thread(Vocabulary.of, tokenizer)
-        drafter = Drafter(functools.partial(_open_draft, self._draft, self._options))
+        drafter = Drafter(functools.partial(open_listening_draft, self._draft, self._options))
         await drafter.open()
         self._drafter = drafter
         self._connection = CloudConnection(self.config, vocabulary)
@@ -257,7 +251,7 @@ class AsyncCaptioner:
     def max_seconds(self) -> float:
         """The longest recording that the draft takes at once."""
         _, drafter, _ = self._opened
-        return _listening(drafter.sequence.backend).max_seconds
+        return listening(drafter.sequence.backend).max_seconds
 
     def language(self, request: CaptionRequest) -> str:
         return request.language or self.tokenizer.languages[0]
@@ -265,7 +259,7 @@ class AsyncCaptioner:
     async def prepare(self, recording: Recording, request: CaptionRequest) -> tuple[RequestRun, SpeechFeatures | None]:
         """Decide everything before a caption is written; the run, and what it may send of the recording."""
         tokenizer, drafter, connection = self._opened
-        draft = _listening(drafter.sequence.backend)
+        draft = listening(drafter.sequence.backend)
         started_s = perf_counter()
         strategy = request.strategy
         prompt_ids = tokenizer.caption_prompt(self.language(request))
@@ -345,24 +339,3 @@ def _plan(
     if welcome is not None:
         exact, note = welcome.exactness.exactness, welcome.exactness.depends_on
     return RequestPlan(settings=settings, stop=(), order=order, exact=exact, exactness_note=note, promised=welcome)
-
-
-def _open_draft(spec: str, options: BackendOptions) -> DraftBackend:
-    """A draft that listens; one of text is closed again and refused."""
-    draft = registry.open_draft(spec, options)
-    try:
-        _listening(draft)
-    except UnsupportedError:
-        draft.close()
-        raise
-    return draft
-
-
-def _listening(draft: DraftBackend) -> ListeningDraft:
-    if not isinstance(draft, ListeningDraft):
-        raise UnsupportedError(
-            f"draft is '{draft.info.name}', a model of text.",
-            field="draft",
-            remedy=f"Use one that listens, such as {DEFAULT_DRAFT}.",
-        )
-    return draft

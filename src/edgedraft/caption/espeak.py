@@ -19,7 +19,6 @@ import numpy.typing as npt
 from edgedraft.errors import BackendError, UnsupportedError
 from edgedraft.types import Float32Array
 
-SAMPLE_RATE_HZ = 16_000
 _LIBRARY_RATE_HZ = 22_050
 _RATIO = (320, 441)  # 16,000 to 22,050
 

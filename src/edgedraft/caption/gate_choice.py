@@ -14,7 +14,7 @@ from edgedraft.core.gate import Measure, SendUnit, Threshold
 from edgedraft.core.gating import Gating
 from edgedraft.core.strategy import Strategy
 from edgedraft.errors import InvalidRequestError, UnsupportedError
-from edgedraft.schedule.caption_catalogue import CAPTION_STRATEGIES, PAPER_RANK, SPARSE_BLOCK_TOKENS, gated
+from edgedraft.schedule.caption_catalogue import CAPTION_STRATEGIES, PAPER_RANK, gated, sparse_lengths
 
 PAPER_VOCABULARY = 151_936
 """Of the model that the paper's rank of 20 was chosen for."""
@@ -106,12 +106,11 @@ class GateChoice:
     def block_lengths(self) -> BlockLengths:
         if self.lengths is not None:
             return self.lengths
-        sparse = self.strategy == "ugsd-sparse" and self.gate_unit is SendUnit.TOKENS
-        return BlockLengths.fixed(SPARSE_BLOCK_TOKENS) if sparse else BlockLengths()
+        return sparse_lengths(self.gate_unit) if self.strategy == "ugsd-sparse" else BlockLengths()
 
     @property
     def block(self) -> str:
-        """The block lengths in a word: "5", or "3-5-7" where they change."""
+        """The block lengths in a word: "1", or "3-5-7" where they change."""
         lengths = self.block_lengths
         sizes = (lengths.least, lengths.base, lengths.most)
         return str(sizes[0]) if len(set(sizes)) == 1 else "-".join(map(str, sizes))

@@ -1,4 +1,4 @@
-"""Bootstrap intervals of caption scores: how far a score would move with other recordings of the same kind."""
+"""Bootstrap intervals of captions' scores and costs: how far a figure would move with other recordings of its kind."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def interval(
     scores: CaptionScores, metric: Metric, rng: np.random.Generator, *, num_resamples: int = NUM_RESAMPLES
 ) -> Interval:
     """Percentile interval (Efron 1979) of one score, captions drawn with replacement."""
-    return _interval(scores.score(metric), scores.resampled(metric, _weights(scores, rng, num_resamples)))
+    return _interval(scores.score(metric), scores.resampled(metric, _weights(scores.num_captions, rng, num_resamples)))
 
 
 def difference(
@@ -64,7 +64,7 @@ def difference(
     Both must hold the same recordings in the same order. Raises `InvalidRequestError` where that cannot be.
     """
     _require_pairs(above, below)
-    weights = _weights(above, rng, num_resamples)
+    weights = _weights(above.num_captions, rng, num_resamples)
     return _interval(
         above.score(metric) - below.score(metric), above.resampled(metric, weights) - below.resampled(metric, weights)
     )
@@ -85,7 +85,7 @@ def gap_closed(
     """
     _require_pairs(edge, cloud)
     _require_pairs(edge, system)
-    weights = _weights(edge, rng, num_resamples)
+    weights = _weights(edge.num_captions, rng, num_resamples)
     ends = (edge.score(metric), system.score(metric), cloud.score(metric))
     starts, middles, goals = (scores.resampled(metric, weights) for scores in (edge, system, cloud))
     gap = _interval(ends[2] - ends[0], goals - starts)
@@ -100,12 +100,29 @@ def gap_closed(
     return GapClosed(gap=gap, share=_interval((ends[1] - ends[0]) / gap.value, shares))
 
 
-def _weights(scores: CaptionScores, rng: np.random.Generator, num_resamples: int) -> Float64Array:
+def ratio_interval(above: Float64Array, below: Float64Array, rng: np.random.Generator) -> Interval:
+    """The interval of sum(`above`) / sum(`below`), both of shape (num_captions,), paired.
+
+    0 where there is nothing to divide by.
+    """
+    weights = _weights(len(above), rng, NUM_RESAMPLES)
+    sums, totals = weights @ above, weights @ below
+    ratios = np.divide(sums, totals, out=np.zeros_like(sums), where=totals > 0)
+    total = float(below.sum())
+    return _interval(float(above.sum()) / total if total else 0.0, ratios)
+
+
+def mean_interval(values: Float64Array, rng: np.random.Generator) -> Interval:
+    """The same of the mean of `values`, shape (num_captions,)."""
+    return ratio_interval(values, np.ones(len(values)), rng)
+
+
+def _weights(num_captions: int, rng: np.random.Generator, num_resamples: int) -> Float64Array:
     """How often each caption occurs in each resample: shape (num_resamples, num_captions)."""
     if num_resamples < 1:
         raise InvalidRequestError(f"num_resamples is {num_resamples}; legal: 1 or more.", field="num_resamples")
-    count = scores.num_captions
-    return rng.multinomial(count, np.full(count, 1 / count), size=num_resamples).astype(np.float64)
+    shares = np.full(num_captions, 1 / num_captions)
+    return rng.multinomial(num_captions, shares, size=num_resamples).astype(np.float64)
 
 
 def _interval(value: float, resampled: Float64Array) -> Interval:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
 
+from edgedraft.caption.caption import PCM_BYTES_PER_S
 from edgedraft.caption.capture import CapturedFrame, FrameKind
 from edgedraft.caption.recording import Recording
 from edgedraft.caption.waveform_search import (
@@ -22,8 +23,6 @@ from edgedraft.sim.network import Way
 from edgedraft.speech_features import MAX_DIMS, MAX_RATE_HZ, FeatureDtype
 from edgedraft.types import Float32Array
 
-PCM_BYTES_PER_S = 32_000
-"""Of 16 kHz mono in 16 bits, to compare with."""
 MIN_NAME_CHARS = 3
 
 _HOLDS = {

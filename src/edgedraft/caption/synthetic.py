@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from edgedraft.caption.attributes import caption, check_language, paraphrases
-from edgedraft.caption.espeak import SAMPLE_RATE_HZ, Voice, espeak
+from edgedraft.caption.espeak import Voice, espeak
+from edgedraft.caption.mel import SAMPLE_RATE_HZ
 from edgedraft.caption.phrases import LANGUAGES, LEVELS
 from edgedraft.caption.sentences import SENTENCES
 from edgedraft.errors import InvalidRequestError

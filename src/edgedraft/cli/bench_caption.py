@@ -22,7 +22,6 @@ from edgedraft.bench.caption_results import RESULTS_FILE, CaptionResults, ClipRe
 from edgedraft.bench.caption_runs import (
     DEFAULT_EDGE_STEP_S,
     DEFAULT_RTT_S,
-    DEFAULT_TARGET,
     CaptionPlan,
     run_caption_bench,
 )
@@ -33,7 +32,7 @@ from edgedraft.bench.drawing import report_style
 from edgedraft.bench.html_page import shown
 from edgedraft.bench.results import exclusively
 from edgedraft.bench.tables import Table
-from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS
+from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, DEFAULT_TARGET
 from edgedraft.caption.dataset import Dataset, load_dataset
 from edgedraft.cli import options
 from edgedraft.cli.render import err_console, out_console, print_json, print_table, table

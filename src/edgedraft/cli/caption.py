@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from edgedraft.caption import microphone
 from edgedraft.caption.audio import load
 from edgedraft.caption.batch import ExcerptCaption, RecordingCaption, excerpts_of
-from edgedraft.caption.calibration_file import calibrated_threshold, known_calibrations
+from edgedraft.caption.calibration_file import calibrated_strategy, known_calibrations
 from edgedraft.caption.caption import Caption
 from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, AsyncCaptioner, CaptionRequest
 from edgedraft.caption.excerpts import Excerpt
@@ -68,16 +68,13 @@ class _Wish:
     def request(self, captioner: AsyncCaptioner) -> tuple[CaptionRequest, str]:
         """What the captioner is asked, and a notice, or "". Raises for a threshold or language that is none of it."""
         tokenizer = captioner.tokenizer
-        self.choice.check_vocabulary(tokenizer.num_ids)
         language = self.language or tokenizer.languages[0]
         tokenizer.caption_prompt(language)
-        threshold, notice = None, ""
-        if self.choice.is_gated and self.choice.threshold is None:
-            files = known_calibrations(read_environment().cache_dir)
-            threshold, notice = calibrated_threshold(self.choice, captioner.draft_info.name, language, files)
+        files = known_calibrations(read_environment().cache_dir)
+        strategy, notice = calibrated_strategy(self.choice, tokenizer, captioner.draft_info.name, language, files)
         request = CaptionRequest(
             language=language,
-            strategy=self.choice.build(tokenizer, language, threshold),
+            strategy=strategy,
             max_tokens=self.max_tokens,
             on_link_loss=self.on_link_loss,
             features=self.features,

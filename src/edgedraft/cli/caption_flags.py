@@ -107,7 +107,7 @@ BlockText = Annotated[
     typer.Option(
         "--block",
         metavar="dynamic|N",
-        help="Tokens of a block; dynamic: 3, 5 or 7. Default: dynamic for ugsd and exact, else 5.",
+        help="Tokens of a block; dynamic: 3, 5 or 7. Default: 1 where only doubted tokens are verified, else dynamic.",
         rich_help_panel=GATE,
     ),
 ]

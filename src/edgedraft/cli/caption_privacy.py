@@ -16,9 +16,9 @@ from edgedraft.caption.attack import EVIDENCE, Recogniser, VoiceAttack, WordsAtt
 from edgedraft.caption.audio import load, own_samples
 from edgedraft.caption.batch import excerpts_of
 from edgedraft.caption.blocking import Captioner
-from edgedraft.caption.calibration_file import calibrated_threshold, known_calibrations
+from edgedraft.caption.calibration_file import calibrated_strategy, known_calibrations
 from edgedraft.caption.caption import Caption
-from edgedraft.caption.captioner import DEFAULT_DRAFT, CaptionRequest
+from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_TARGET, CaptionRequest
 from edgedraft.caption.features import extract
 from edgedraft.caption.gate_choice import GateChoice
 from edgedraft.caption.observed import Tap, tapped
@@ -33,8 +33,6 @@ from edgedraft.cli.report import exit_code, print_error
 from edgedraft.config import read_environment
 from edgedraft.errors import EdgedraftError, InvalidRequestError
 from edgedraft.speech_features import FeatureDtype, FeatureSpec
-
-DEFAULT_TARGET = "captioner:cloud"
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recordings.")]
 Url = Annotated[
@@ -234,12 +232,10 @@ class _Run:
 
     def _request(self, captioner: Captioner) -> CaptionRequest:
         language = self.language or captioner.tokenizer.languages[0]
-        threshold = None
-        if self.choice.is_gated and self.choice.threshold is None:
-            known = known_calibrations(read_environment().cache_dir)
-            threshold, notice = calibrated_threshold(self.choice, captioner.draft_info.name, language, known)
+        files, draft = known_calibrations(read_environment().cache_dir), captioner.draft_info.name
+        strategy, notice = calibrated_strategy(self.choice, captioner.tokenizer, draft, language, files)
+        if notice:
             self.screen.note(notice)
-        strategy = self.choice.build(captioner.tokenizer, language, threshold)
         return CaptionRequest(language=language, strategy=strategy, features=self.features, dtype=self.dtype)
 
 

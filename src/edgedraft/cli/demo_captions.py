@@ -12,15 +12,15 @@ from rich.console import Console
 
 from edgedraft import caption as caption_package
 from edgedraft.caption.audio import load
-from edgedraft.caption.calibration_file import calibrated_threshold, known_calibrations
+from edgedraft.caption.calibration_file import calibrated_strategy, known_calibrations
 from edgedraft.caption.caption import Caption
-from edgedraft.caption.captioner import DEFAULT_DRAFT, AsyncCaptioner, CaptionRequest
+from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_TARGET, AsyncCaptioner, CaptionRequest
 from edgedraft.caption.gate_choice import GateChoice
 from edgedraft.caption.recording import Recording
 from edgedraft.cli.caption_screen import Screen
 from edgedraft.config import read_environment
 
-CAPTION_DRAFT, CAPTION_TARGET = DEFAULT_DRAFT, "captioner:cloud"
+CAPTION_DRAFT, CAPTION_TARGET = DEFAULT_DRAFT, DEFAULT_TARGET
 CLIPS = Path(caption_package.__file__).parent / "clips"
 LANGUAGES = ("en", "zh")
 
@@ -65,8 +65,6 @@ async def _both(captioner: AsyncCaptioner, recording: Recording, language: str) 
 
 
 def _request(captioner: AsyncCaptioner, language: str, strategy: str) -> CaptionRequest:
-    choice, threshold = GateChoice(strategy=strategy), None
-    if choice.is_gated:
-        files = known_calibrations(read_environment().cache_dir)
-        threshold, _ = calibrated_threshold(choice, captioner.draft_info.name, language, files)
-    return CaptionRequest(language=language, strategy=choice.build(captioner.tokenizer, language, threshold))
+    choice, files = GateChoice(strategy=strategy), known_calibrations(read_environment().cache_dir)
+    found, _ = calibrated_strategy(choice, captioner.tokenizer, captioner.draft_info.name, language, files)
+    return CaptionRequest(language=language, strategy=found)

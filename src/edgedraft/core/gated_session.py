@@ -230,6 +230,8 @@ class GatedSession:
                 self.counters.num_unverified += len(block.judged)
                 block.num_judged -= len(block.judged)
                 commands += [*self.link.notice(), *self._commit_alone(block.end)]
+                if self.ended:
+                    break
             self.drafted.blocks.pop(0)
             self._count(block)
         return commands

@@ -68,8 +68,14 @@ def ugsd_sparse(
         measure = Measure(measure)
     except ValueError:
         raise InvalidRequestError(f"measure is '{measure}'; legal: {', '.join(Measure)}.", field="measure") from None
-    numbers = {"unit": SendUnit.TOKENS, "lengths": BlockLengths.fixed(SPARSE_BLOCK_TOKENS), **numbers}
+    numbers = {"unit": SendUnit.TOKENS, **numbers}
+    numbers = {"lengths": sparse_lengths(numbers["unit"]), **numbers}
     return gated("ugsd-sparse", Threshold(measure, threshold), rank=rank, **numbers)
+
+
+def sparse_lengths(unit: SendUnit | str) -> BlockLengths:
+    """Single tokens need no block around them; the other units judge more of one than what is doubted."""
+    return BlockLengths.fixed(SPARSE_BLOCK_TOKENS) if unit == SendUnit.TOKENS else BlockLengths()
 
 
 def exact(**numbers: Any) -> Strategy:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -62,14 +63,17 @@ def toy(seed: int, *, sharpness: float = 2.0, shared: int | None = None) -> Mode
     """Random logits for each prefix of two ids. `shared`: the seed of a part that two models may have in common."""
 
     def logits(ids: Sequence[int]) -> Float32Array:
-        def drawn(which: int) -> Float32Array:
-            return np.random.default_rng([which, len(ids), *ids[-2:]]).normal(size=NUM_IDS).astype(np.float32)
-
-        row = drawn(seed) if shared is None else 0.35 * drawn(seed) + drawn(shared)
+        key = len(ids), *ids[-2:]
+        row = _drawn(seed, key).copy() if shared is None else 0.35 * _drawn(seed, key) + _drawn(shared, key)
         row[EOS] -= 2.0 - len(ids) / 12
         return (sharpness * row).astype(np.float32)
 
     return logits
+
+
+@functools.cache
+def _drawn(seed: int, key: tuple[int, ...]) -> Float32Array:
+    return np.random.default_rng([seed, *key]).normal(size=NUM_IDS).astype(np.float32)
 
 
 @dataclass

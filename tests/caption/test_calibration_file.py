@@ -85,3 +85,14 @@ def test_without_a_calibration_the_published_threshold_comes_with_a_notice(tmp_p
         calibrated_threshold(GateChoice(measure="margin"), "captioner:edge", "en", files)
     files[0].put(calibration(0.31))
     assert calibrated_threshold(GateChoice(), "captioner:edge", "en", files) == (0.31, "")
+
+
+@pytest.mark.parametrize("strategy", ["ugsd-sparse", "ugsd"])
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_shipped_pair_is_calibrated(strategy: str, language: str, tmp_path: Path) -> None:
+    """So that `--gamma auto` has nothing to excuse; no such threshold is one of the published guesses."""
+    threshold, notice = calibrated_threshold(
+        GateChoice(strategy=strategy), "captioner:edge", language, known_calibrations(tmp_path)
+    )
+    assert notice == ""
+    assert 0.0 < threshold < 1.0

@@ -1,0 +1,51 @@
+"""Write the thresholds that a caption bench has tuned on its dev set beside the weights that are shipped.
+
+python -m training.calibrate RUN        # RUN: a folder that `edgedraft bench caption TEST --dev DEV` has written
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from edgedraft.bench.caption_results import Arm, CaptionResults, Tuned, read_results
+from edgedraft.caption.calibration import Calibration, CalibrationKey
+from edgedraft.caption.calibration_file import SHIPPED, CalibrationFile
+from edgedraft.caption.gate_choice import GateChoice
+from edgedraft.core.block_length import BlockLengths
+from edgedraft.core.gate import SendUnit
+
+
+def choice_of(arm: Arm) -> GateChoice:
+    """The flags of `edgedraft caption` that do what the arm does."""
+    lengths = BlockLengths(least=arm.least_tokens, base=arm.base_tokens, most=arm.most_tokens)
+    strategy = "ugsd-sparse" if arm.unit == SendUnit.TOKENS else "ugsd"
+    return GateChoice(strategy=strategy, measure=arm.gate, unit=arm.unit, lengths=lengths)
+
+
+def calibration_of(arm: Arm, tuned: Tuned, results: CaptionResults) -> Calibration:
+    share, threshold = tuned.dev_share, tuned.threshold
+    if share is None or threshold is None:
+        raise SystemExit(f"{arm.name}: {tuned.reason}")
+    closed = ", ".join(f"{language} {value:.0%}" for language, value in tuned.dev_gap_closed.items())
+    return Calibration(
+        key=CalibrationKey.of(results.manifest.draft, choice_of(arm)),
+        threshold=threshold,
+        share=share,
+        num_clips=sum(results.manifest.num_dev_clips.values()),
+        num_tokens=0,  # the bench does not say
+        note=f"The smallest share tried that closes {tuned.goal:.0%} of the BLEU-1 gap on dev everywhere ({closed}).",
+    )
+
+
+def main(run: Path) -> None:
+    results = read_results(run)
+    arms = {each.arm.name: each.arm for each in results.arms}
+    file = CalibrationFile(SHIPPED)
+    for tuned in results.tuned:
+        file.put(calibration_of(arms[tuned.arm], tuned, results))
+    print(f"{file.path}: {len(results.tuned)} thresholds")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -9,7 +9,12 @@ import msgspec
 import pytest
 
 from edgedraft.caption.calibration import CalibratedShare, Calibration, CalibrationKey
-from edgedraft.caption.calibration_file import CalibrationFile, calibrated_threshold, find_calibration
+from edgedraft.caption.calibration_file import (
+    CalibrationFile,
+    calibrated_threshold,
+    find_calibration,
+    known_calibrations,
+)
 from edgedraft.caption.gate_choice import GateChoice
 from edgedraft.errors import InvalidRequestError
 

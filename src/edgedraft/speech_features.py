@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +14,8 @@ MAX_RATE_HZ = 100.0
 """Vectors a second at the most. Speech needs 8,000 samples a second; no kind comes near that with one value each."""
 MIN_DIMS, MAX_DIMS = 8, 128
 MAX_SECONDS = 60.0
+MAX_SCALE = 1e6
+MAX_LEVEL_DB = 1000.0
 
 
 class FeatureKind(enum.StrEnum):
@@ -98,10 +99,14 @@ class SpeechFeatures:
             )
         if len(self.data) != wanted:
             raise InvalidRequestError(f"data has {len(self.data)} bytes; {wanted} are declared.", field="data")
-        if not (math.isfinite(self.scale) and self.scale > 0.0):
-            raise InvalidRequestError(f"scale is {self.scale}; legal: above 0, finite.", field="scale")
-        if not math.isfinite(self.level_db):
-            raise InvalidRequestError(f"level_db is {self.level_db}; legal: finite.", field="level_db")
+        if not 0.0 < self.scale <= MAX_SCALE:  # which no NaN fulfils
+            raise InvalidRequestError(f"scale is {self.scale}; legal: above 0, at most {MAX_SCALE:g}.", field="scale")
+        if not abs(self.level_db) <= MAX_LEVEL_DB:
+            raise InvalidRequestError(
+                f"level_db is {self.level_db}; legal: {-MAX_LEVEL_DB:g} to {MAX_LEVEL_DB:g}.", field="level_db"
+            )
+        if self.dtype is FeatureDtype.FLOAT16 and not np.isfinite(np.frombuffer(self.data, "<f2")).all():
+            raise InvalidRequestError("data holds NaN or infinity.", field="data")
 
     @property
     def seconds(self) -> float:

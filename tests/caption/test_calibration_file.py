@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import msgspec
@@ -101,3 +102,10 @@ def test_the_shipped_pair_is_calibrated(strategy: str, language: str, tmp_path: 
     )
     assert notice == ""
     assert 0.0 < threshold < 1.0
+
+
+def test_a_fifo_in_its_place_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "calibration.json"
+    os.mkfifo(path)
+    with pytest.raises(InvalidRequestError, match="is not a file"):
+        CalibrationFile(path).all()

@@ -132,3 +132,9 @@ def test_what_a_strategy_has_no_use_for_is_refused(strategy: str, fields: dict[s
 def test_a_threshold_must_come_from_somewhere(tokenizer: ToyTokenizer) -> None:
     with pytest.raises(InvalidRequestError, match="threshold is missing"):
         GateChoice().build(tokenizer, "en", None)
+
+
+@pytest.mark.parametrize("rank", [0, -1, 2**31, 10**30])
+def test_a_rank_that_no_message_can_carry_is_refused_before_anything_is_sent(rank: int) -> None:
+    with pytest.raises(InvalidRequestError, match="rank is"):
+        GateChoice(rank=rank)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from edgedraft.core.cloud_session import CloudSession
-from edgedraft.core.cloud_settings import CloudSessionSettings, CloudState
+from edgedraft.core.cloud_settings import CloudSessionSettings, CloudState, check_open
 from edgedraft.core.events import (
     CancelPass,
     CloseTarget,
@@ -20,6 +20,7 @@ from edgedraft.core.events import (
     RunPass,
     SendToEdge,
 )
+from edgedraft.errors import InvalidRequestError
 from edgedraft.protocol.codec import encode
 from edgedraft.protocol.fingerprint import committed_hash
 from edgedraft.protocol.messages import (
@@ -561,3 +562,14 @@ class TestTakenBack:
         error = session.sent[-1]
         assert isinstance(error, Error)
         assert error.code == "session_lost"
+
+
+def test_rule_rank_needs_a_rank() -> None:
+    """Rank 0 would reject every token and give each of them back as its own correction."""
+    request = Open(
+        channel=1, session_id=b"S" * 16, incarnation=1, attach=1, owner=Owner.EDGE, num_prompt=1, num_committed=0,
+        max_length=9, stop_ids=[], ignore_eos=False, sampling=SamplingParams(), rule=Rule.RANK, rank=0,
+        assist=Assist.NONE, eager=False, timings=False, logprobs=False, bonus=False, fork_of=b"", token_ids=[1],
+    )  # fmt: skip
+    with pytest.raises(InvalidRequestError, match="rank is 0"):
+        check_open(request, 100)

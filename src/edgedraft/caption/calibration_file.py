@@ -46,6 +46,8 @@ class CalibrationFile:
 
     def all(self) -> list[Calibration]:
         """What is kept; nothing where there is no file."""
+        if self.path.exists() and not self.path.is_file():
+            raise self._refusal("is not a file")
         try:
             with self.path.open("rb") as file:
                 data = file.read(MAX_FILE_BYTES + 1)

@@ -18,6 +18,8 @@ from edgedraft.schedule.caption_catalogue import CAPTION_STRATEGIES, PAPER_RANK,
 
 PAPER_VOCABULARY = 151_936
 """Of the model that the paper's rank of 20 was chosen for."""
+MAX_RANK = 2**31
+"""What `Open.rank` cannot hold."""
 GATED = ("ugsd-sparse", "ugsd")
 """The strategies that have a threshold."""
 _LEGAL = {
@@ -55,8 +57,8 @@ class GateChoice:
             _one_of("unit", self.unit, tuple(SendUnit))
         for rule in self.forced:
             _one_of("forced", rule, tuple(ForcedRule))
-        if self.rank is not None and self.rank < 1:
-            raise InvalidRequestError(f"rank is {self.rank}; legal: 1 or more.", field="rank")
+        if self.rank is not None and not 1 <= self.rank < MAX_RANK:
+            raise InvalidRequestError(f"rank is {self.rank}; legal: 1 or more, below 2^31.", field="rank")
         if self.is_gated and self.threshold is not None:
             self._check_threshold(self.threshold)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import signal
@@ -26,6 +27,8 @@ from edgedraft.cli.report import (
     print_unexpected,
 )
 from edgedraft.errors import EdgedraftError
+
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 # Newer typer carries its own copy of click; this is the usage error of whichever it uses.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -118,6 +121,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _reader_left()
     except Exception as error:  # a fault of ours: one line, no traceback
+        if isinstance(error, OSError) and error.errno in _DISK_FULL:
+            print_error("output", f"stdout cannot be written: {error.strerror}.", "Make room.", as_json=as_json)
+            return _reader_left()
         print_unexpected(error, as_json=as_json)
         return EXIT_OTHER
     return result if isinstance(result, int) else 0

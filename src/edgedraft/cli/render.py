@@ -34,14 +34,21 @@ PIPE_WIDTH = 500
 """Columns that a table may use where nothing limits it."""
 
 
+class PipeConsole(Console):
+    """A console whose reader may leave. Rich would exit from whatever thread prints, and so end an event loop alone."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def out_console() -> Console:
     """Stdout as it is now. Rich drops colours where it is no terminal or NO_COLOR is set."""
-    return Console(file=sys.stdout, highlight=False, markup=False, soft_wrap=True)
+    return PipeConsole(file=sys.stdout, highlight=False, markup=False, soft_wrap=True)
 
 
 def err_console() -> Console:
     """Stderr: progress, notices, errors."""
-    return Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
+    return PipeConsole(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_json(value: object) -> None:

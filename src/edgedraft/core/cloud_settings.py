@@ -57,6 +57,8 @@ def check_open(message: Open, context_length: int) -> None:
         raise UnsupportedError("owner is 'edge', which commits ids that the target has not judged.", field="logprobs")
     if message.rule is Rule.RANK and message.owner is not Owner.EDGE:
         raise UnsupportedError("rule is 'rank', which needs owner 'edge'.", field="rule")
+    if message.rule is Rule.RANK and message.rank < 1:
+        raise InvalidRequestError(f"rank is {message.rank}; legal: 1 or more.", field="rank")
     if message.bonus and message.rule is not Rule.RANK:
         raise UnsupportedError("bonus is asked for; it goes with rule 'rank', others have one anyway.", field="bonus")
     if message.fork_of:

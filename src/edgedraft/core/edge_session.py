@@ -15,7 +15,7 @@ from edgedraft.core.edge_account import EdgeAccount
 from edgedraft.core.edge_alarm import Alarm
 from edgedraft.core.edge_drafting import EdgeDrafting
 from edgedraft.core.edge_messages import opening, resuming, token_kinds
-from edgedraft.core.edge_patience import Patience
+from edgedraft.core.edge_patience import Patience, silent_cloud
 from edgedraft.core.edge_settings import CONNECTED, EdgeSessionSettings, EdgeState
 from edgedraft.core.edge_uplink import EdgeUplink
 from edgedraft.core.events import (
@@ -239,6 +239,7 @@ class EdgeSession:
     def _on_message(self, message: SessionFromCloud, now_s: float) -> list[EdgeCommand]:
         if self.state is EdgeState.LOCAL or message.incarnation != self.incarnation:
             return []
+        self.patience.heard()
         match message:
             case Opened():
                 if self.state is EdgeState.OPENING:
@@ -444,6 +445,9 @@ class EdgeSession:
         if self._open_again:
             return self._open()
         self.patience.ran_out()
+        if self.patience.has_ended(self.settings.on_link_loss):
+            alone = self.settings.on_link_loss is OnLinkLoss.LOCAL and self.strategy.uses_draft
+            return self._go_local() if alone else self._fail(silent_cloud())
         return self._resume()
 
     # -- the end ---------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from edgedraft.core.blocks import Block, BlockTail
 from edgedraft.core.draft_tail import DraftTail
 from edgedraft.core.edge_account import EdgeAccount
 from edgedraft.core.edge_messages import opening, resuming
-from edgedraft.core.edge_patience import Patience
+from edgedraft.core.edge_patience import Patience, silent_cloud
 from edgedraft.core.edge_settings import EdgeSessionSettings
 from edgedraft.core.events import Connect, EdgeCommand, LinkUp, Notice, SendToCloud
 from edgedraft.core.strategy import Strategy
@@ -29,8 +29,6 @@ from edgedraft.protocol.messages import (
 from edgedraft.types import OnLinkLoss
 
 MAX_EPOCH = 2**32 - 1
-MAX_SILENCES = 3
-"""So often the cloud may be silent before an edge that may go on without it does."""
 MAX_LOSSES = 2
 """So often it may lose the session before that."""
 
@@ -86,7 +84,6 @@ class GatedLink:
         self._sent_length = 0
         self._known_length = 0
         self.is_uploading = False
-        self._num_silences = 0
         self._num_losses = 0
         self._busy_until_s = 0.0
         self._noticed = False
@@ -189,8 +186,9 @@ class GatedLink:
         if self.state is LinkState.UP:
             return []  # the cloud had no room; by now it may have
         self.patience.ran_out()
-        self._num_silences += 1
-        if self._num_silences >= MAX_SILENCES and self._may_go_alone:
+        if self.patience.has_ended(self.settings.on_link_loss):
+            if not self._may_go_alone:
+                return self._owner.fail(silent_cloud())
             self.is_given_up = True
         return self.resume() if self.state in IN_SESSION else []
 
@@ -203,7 +201,7 @@ class GatedLink:
 
     def _back_again(self) -> None:
         self.is_given_up = False
-        self._num_silences = 0
+        self.patience.heard()
         self.has_news = True
 
     @property
@@ -222,7 +220,7 @@ class GatedLink:
         self.patience.progressed()
         if message.timings is not None:
             self.patience.verify_s = message.timings.verify_us * 1e-6
-        self._num_silences = self._num_losses = 0
+        self._num_losses = 0
         self.has_news = True
         self._known_length = message.position + len(message.token_ids)
         self._sent_length = max(self._sent_length, self._known_length)
@@ -234,6 +232,7 @@ class GatedLink:
         match message:
             case Opened() if self.state is LinkState.OPENING:
                 self.state, self.has_news = LinkState.LIVE, True
+                self.patience.heard()
             case Resumed(attach=attach) if self.state is LinkState.RESUMING and attach == self.attach:
                 self.state = LinkState.LIVE
                 self._back_again()

@@ -173,7 +173,7 @@ class CloudConnection:
         except Exception as failure:  # whatever ends this task must be told, or every request waits for ever
             error = EdgedraftError(f"the connection to the cloud broke down ({type(failure).__name__}: {failure}).")
         self._refuse(error)
-        self._fail_all(_for_running_requests(error, self.config))
+        self._fail_all(error if self._welcome is None else _for_running_requests(error, self.config))
 
     async def _dial(self, patience_s: float) -> Dialled:
         """Try until it works, with growing pauses and jitter, while errors are such that waiting can heal them."""

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-MAX_WHEEL_BYTES = 1_000_000
-FAMILIES = {"toy", "lookup", "llamacpp", "replay", "transformers"}
+MAX_WHEEL_BYTES = 4_000_000
+FAMILIES = {"toy", "lookup", "llamacpp", "replay", "transformers", "captioner", "qwen-omni"}
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +57,17 @@ def test_nothing_but_the_package_is_in_the_wheel(wheel: zipfile.ZipFile) -> None
     assert sum(entry.compress_size for entry in wheel.infolist()) < MAX_WHEEL_BYTES
 
 
+def test_the_embedded_captioner_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:
+    """Weights, thresholds, card and two clips, 8 MB at the most."""
+    weights = [
+        entry for entry in wheel.infolist() if entry.filename.startswith("edgedraft/backends/captioner_weights/")
+    ]
+    names = {Path(entry.filename).name for entry in weights}
+    assert names == {"edge.npz", "cloud.npz", "calibration.json", "MODEL_CARD.md"}
+    assert sum(entry.file_size for entry in weights) < 8_000_000
+    assert {"edgedraft/caption/clips/en.wav", "edgedraft/caption/clips/zh.wav"} <= set(wheel.namelist())
+
+
 def test_types_and_licence_travel_along(wheel: zipfile.ZipFile) -> None:
     assert "edgedraft/py.typed" in wheel.namelist()
     assert "Apache License" in _dist_info(wheel, "licenses/LICENSE")
@@ -91,6 +102,7 @@ def test_torch_is_pinned_and_its_companions_are_absent(wheel: zipfile.ZipFile) -
 
 def test_extras_are_the_ones_the_readme_names(wheel: zipfile.ZipFile) -> None:
     extras = set(_metadata(wheel).get_all("Provides-Extra") or [])
-    assert extras == {"llamacpp", "demo", "torch", "bench", "caption", "gateway", "vllm", "dev"}
+    captions = {"caption", "containers", "microphone", "synth"}
+    assert extras == captions | {"llamacpp", "demo", "torch", "bench", "gateway", "vllm", "dev"}
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert not [extra for extra in extras if f"`{extra}`" not in readme]

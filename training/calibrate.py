@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from edgedraft.bench.caption_arms import SAME_THRESHOLD
 from edgedraft.bench.caption_results import Arm, CaptionResults, Tuned, read_results
 from edgedraft.caption.calibration import Calibration, CalibrationKey
 from edgedraft.caption.calibration_file import SHIPPED, CalibrationFile
@@ -42,9 +43,11 @@ def main(run: Path) -> None:
     results = read_results(run)
     arms = {each.arm.name: each.arm for each in results.arms}
     file = CalibrationFile(SHIPPED)
-    for tuned in results.tuned:
-        file.put(calibration_of(arms[tuned.arm], tuned, results))
-    print(f"{file.path}: {len(results.tuned)} thresholds")
+    tuned = {each.arm: each for each in results.tuned}
+    plain = {name: of for name, of in SAME_THRESHOLD.items() if not (arms[name].bonus or arms[name].forced)}
+    for name, of in [*zip(tuned, tuned, strict=True), *plain.items()]:
+        file.put(calibration_of(arms[name], tuned[of], results))
+    print(f"{file.path}: {len(tuned) + len(plain)} thresholds")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What of a recording may leave the device: declared features, and nothing that could hold the recording itself."""
+"""What of a recording may leave the device: declared features, of a kind, rate and width that are told."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy.typing as npt
 from edgedraft.errors import InvalidRequestError, UnsupportedError
 
 MAX_RATE_HZ = 100.0
-"""Vectors a second at the most. Speech needs 8,000 samples a second; no kind comes near that with one value each."""
+"""Vectors a second at the most. With 128 values each there would be room for samples of speech: what keeps those out
+is that `caption.features.extract` alone fills them."""
 MIN_DIMS, MAX_DIMS = 8, 128
 MAX_SECONDS = 60.0
 MAX_SCALE = 1e6

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from tests.bench.captioner_pair import write_dataset
+from tests.backends.captioner_pair import write_dataset
 
 from edgedraft.backends.base import ScoreRequest
 from edgedraft.bench.caption_arm_runs import SHARE_TOLERANCE, ArmRuns
@@ -30,7 +30,7 @@ from edgedraft.bench.caption_results import (
 )
 from edgedraft.bench.caption_runs import CaptionBench, CaptionPlan, run_caption_bench
 from edgedraft.bench.caption_scores import ScoreBook, costs
-from edgedraft.bench.caption_tuning import GOAL, Tuner, threshold_for
+from edgedraft.bench.caption_tuning import GOAL, Tuner, threshold_doubting
 from edgedraft.bench.caption_virtual import VirtualCaptions
 from edgedraft.caption.dataset import Dataset, load_dataset
 from edgedraft.caption.synthetic import write_wav
@@ -286,10 +286,10 @@ def test_without_a_gap_no_threshold_is_chosen(captions: VirtualCaptions, dataset
 
 def test_threshold_doubts_the_share_that_was_asked_for() -> None:
     values = np.linspace(0.0, 1.0, 1001)
-    assert threshold_for(values, Measure.ENTROPY, 0.1) == pytest.approx(0.9)
-    assert threshold_for(values, Measure.MAX_PROBABILITY, 0.1) == pytest.approx(0.1)
+    assert threshold_doubting(values, Measure.ENTROPY, 0.1) == pytest.approx(0.9)
+    assert threshold_doubting(values, Measure.MAX_PROBABILITY, 0.1) == pytest.approx(0.1)
     with pytest.raises(InvalidRequestError, match="no draft tokens"):
-        threshold_for(np.array([]), Measure.ENTROPY, 0.1)
+        threshold_doubting(np.array([]), Measure.ENTROPY, 0.1)
 
 
 # -- whole runs ------------------------------------------------------------------------------------------------------

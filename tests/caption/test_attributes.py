@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from edgedraft.caption.attributes import attribute_accuracy, caption, paraphrases, read_attributes
+from edgedraft.caption.attributes import caption, paraphrases, read_attributes
 from edgedraft.caption.phrases import LANGUAGES, LEVELS, PHRASES
 from edgedraft.errors import InvalidRequestError
 
@@ -61,15 +61,6 @@ def test_contradictions_and_omissions_are_not_read() -> None:
     assert read_attributes("A man speaks.", "en") == {"voice": "man"}
 
 
-def test_accuracy_counts_each_attribute() -> None:
-    wrong = {**MIDDLE, "affect": "calm", "rate": "fast"}
-    captions = [caption(MIDDLE, "en"), caption(MIDDLE, "zh")]
-    shares = attribute_accuracy(captions, [MIDDLE, wrong], ["en", "zh"])
-    assert shares["affect"] == shares["rate"] == 0.5
-    assert shares["pitch"] == 1.0
-    assert shares["mean"] == pytest.approx(0.9)
-
-
 def test_bad_arguments_are_refused() -> None:
     with pytest.raises(InvalidRequestError, match="language is 'fr'"):
         caption(MIDDLE, "fr")
@@ -77,5 +68,3 @@ def test_bad_arguments_are_refused() -> None:
         read_attributes("", "fr")
     with pytest.raises(InvalidRequestError, match="rate is 'brisk'"):
         caption({**MIDDLE, "rate": "brisk"}, "en")
-    with pytest.raises(InvalidRequestError, match="0 captions"):
-        attribute_accuracy([], [], [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgedraft.caption.intervals import Interval, difference, gap_closed, interval, ratio_interval
+from edgedraft.caption.intervals import Interval, gap_closed, interval, ratio_interval
 from edgedraft.caption.scoring import NUM_COLUMNS, CaptionScores, Metric
 from edgedraft.caption.tokens import Tokenisation
 from edgedraft.errors import InvalidRequestError
@@ -50,15 +50,6 @@ def test_the_same_generator_gives_the_same_interval() -> None:
     scores = _scores(_right(np.random.default_rng(0), 0.5))
     twice = [interval(scores, Metric.BLEU_4, np.random.default_rng(9)) for _ in range(2)]
     assert twice[0] == twice[1]
-
-
-def test_a_paired_difference_is_narrower_than_its_parts() -> None:
-    """One token better on every recording: the recordings differ a lot, the difference not at all."""
-    edge = _right(np.random.default_rng(0), 0.5)
-    found = difference(_scores(edge + 1), _scores(edge), Metric.BLEU_1, np.random.default_rng(1))
-    assert (found.value, found.low, found.high) == pytest.approx((5.0, 5.0, 5.0))
-    backwards = difference(_scores(edge), _scores(edge + 1), Metric.BLEU_1, np.random.default_rng(1))
-    assert backwards.high == pytest.approx(-5.0)
 
 
 def test_intervals_apart() -> None:
@@ -122,7 +113,7 @@ def test_no_share_of_a_gap_that_may_be_none() -> None:
 def test_scores_that_are_no_pair_are_not_compared(changed: dict[str, object], message: str) -> None:
     right = _right(np.random.default_rng(0), 0.5)
     with pytest.raises(InvalidRequestError, match=message):
-        difference(_scores(right, **changed), _scores(right), Metric.BLEU_1, np.random.default_rng(0))
+        gap_closed(_scores(right), _scores(right, **changed), _scores(right), Metric.BLEU_1, np.random.default_rng(0))
     with pytest.raises(InvalidRequestError):
         gap_closed(_scores(right, **changed), _scores(right), _scores(right), Metric.BLEU_1, np.random.default_rng(0))
 

@@ -137,6 +137,8 @@ def test_account_of_a_run(spec: FeatureSpec) -> None:
     assert share.bytes_per_s == spec.rate_hz * spec.dims
     assert share.pcm_ratio == pytest.approx(share.bytes_per_s / 32_000)
     assert share.seconds == pytest.approx(1.2, abs=0.08)
+    assert account.search is not None
+    assert account.search.searched_bytes == sum(one.payload_bytes for one in account.entries if one.way == "up")
     entry = account.entries[2]
     assert f"{spec.dims} values at {spec.rate_hz:g} Hz as int8" in entry.holds
     assert all(one.holds for one in account.entries)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgedraft.caption.excerpts import split_at_pauses
+from edgedraft.caption.excerpts import Excerpt, split_at_pauses, without_silent_ends
 from edgedraft.caption.recording import Recording, Source
 from edgedraft.caption.voice_activity import Check, check, speech_steps
 from edgedraft.errors import InvalidRequestError
@@ -174,3 +174,28 @@ def test_excerpts_without_speech_say_so() -> None:
 def test_window_out_of_range(window_s: float) -> None:
     with pytest.raises(InvalidRequestError, match=r"window_s is .*; legal: 1 to 60"):
         split_at_pauses(recording(syllables(2.0)), window_s)
+
+
+def trimmed(waveform: Float32Array) -> Excerpt:
+    whole = recording(waveform)
+    return without_silent_ends(Excerpt(start_s=10.0, end_s=10.0 + whole.seconds, recording=whole, has_speech=True))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.003])
+def test_long_silence_at_the_ends_is_left_out(noise: float) -> None:
+    speech, silence = 0.1 * syllables(3.0), np.zeros(2 * RATE_HZ)
+    excerpt = trimmed(np.concatenate([silence, speech, silence]) + noise * coloured_noise(0, 7.0))
+    assert excerpt.has_speech
+    assert (excerpt.start_s, excerpt.end_s) == pytest.approx((12.0, 15.0), abs=0.3)
+    assert excerpt.recording.seconds == pytest.approx(excerpt.end_s - excerpt.start_s)
+
+
+@pytest.mark.parametrize("silence_s", [0.0, 0.3])
+def test_short_silence_at_the_ends_is_kept(silence_s: float) -> None:
+    silence = np.zeros(round(silence_s * RATE_HZ))
+    excerpt = trimmed(np.concatenate([silence, 0.1 * syllables(3.0), silence]))
+    assert excerpt.recording.seconds == pytest.approx(3.0 + 2 * silence_s)
+
+
+def test_silence_alone_stays_as_it_is() -> None:
+    assert trimmed(np.zeros(3 * RATE_HZ)).end_s == 13.0

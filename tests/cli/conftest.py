@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,17 @@ class Outcome:
 
 
 Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Children hear SIGINT, though a shell has jobs in the background ignore it, and children inherit that.
+
+    What is handled here is back to its default in them (execve(2)); `preexec_fn` would not go with threads.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from .caption_pair import write_pair
+from tests.backends.captioner_pair import write_pair
 
 pytest.importorskip("soundfile")
 pytest.importorskip("espeakng_loader")
@@ -49,7 +48,8 @@ def test_synth_names_the_package_that_is_missing(run, tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "espeakng_loader", None)
     outcome = run("caption", "synth", "--out", str(tmp_path / "a"), "--num", "1")
     assert outcome.code == 2
-    assert "espeakng" in outcome.err
+    assert "edgedraft[synth]" in outcome.err
+    assert not (tmp_path / "a").exists()
     (tmp_path / "file").write_text("")
     monkeypatch.undo()
     outcome = run("caption", "synth", "--out", str(tmp_path / "file" / "a"))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.backends.captioner_pair import speech, write_pair
 
 from edgedraft.caption.synthetic import write_wav
 from edgedraft.cli import demo, demo_captions
-
-from .caption_pair import speech, write_pair
 
 pytest.importorskip("soundfile")
 pytest.importorskip("espeakng_loader")

@@ -11,10 +11,10 @@ import pytest
 
 from edgedraft.backends.base import BackendOptions
 from edgedraft.backends.registry import open_target, open_tokenizer
-from edgedraft.caption import calibration_file
+from edgedraft.caption import calibration_file, recogniser
 from edgedraft.caption.calibration import Calibration, CalibrationKey
 from edgedraft.caption.gate_choice import GateChoice
-from edgedraft.caption.observed import Tap
+from edgedraft.caption.tap import Tap
 from edgedraft.cli.caption_flags import FEATURES
 from edgedraft.cli.demo_captions import CLIPS
 from edgedraft.sim.network import Way
@@ -110,6 +110,22 @@ def test_the_attack_writes_what_each_kind_gives_away(privacy: Callable[..., Any]
     (told,) = [row["attack_on_voices"] for row in rows if "attack_on_voices" in row]
     assert {each["num_speakers"] for each in told} == {2}
     assert len(list((tmp_path / "heard").glob("*.wav"))) == len(FEATURES) * len(voices)
+
+
+@pytest.mark.parametrize(
+    ("installed", "said"),
+    [
+        ("faster_whisper", "faster-whisper is installed: give its model with --recogniser DIR"),
+        (None, "No recogniser is given (--recogniser DIR)"),
+    ],
+)
+def test_how_words_come_to_be_counted_is_told(
+    privacy: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: str | None, said: str
+) -> None:
+    monkeypatch.setattr(recogniser, "installed_recogniser", lambda: installed)
+    outcome = privacy(EN, "--strategy", "edge-only", "--attack", tmp_path / "heard")
+    assert outcome.code == 0
+    assert said in " ".join(outcome.err.split())
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ def test_an_error_from_a_pipe_ends_with_its_code(run) -> None:
     assert outcome.code == 4
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_stops_the_answer_and_not_the_chat(cloud: CloudProcess) -> None:
     command = [sys.executable, "-m", "edgedraft", "chat", "--url", cloud.url, "--draft", TARGET]
     with subprocess.Popen(

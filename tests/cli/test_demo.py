@@ -65,6 +65,7 @@ def test_an_emulated_link_costs_its_round_trip(run) -> None:
     assert slow["bytes_up_per_token"] == pytest.approx(fast["bytes_up_per_token"], rel=0.05)
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 def test_a_signal_ends_the_cloud_process_too(number: signal.Signals) -> None:
     words = [sys.executable, "-m", "edgedraft", "demo", *TOY, "--rtt-ms", "1000"]

@@ -9,9 +9,8 @@ from importlib.metadata import version
 from typing import Any
 
 import pytest
-import typer
 
-from edgedraft.cli.app import app
+from edgedraft.cli.app import program
 
 
 def _commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -20,7 +19,7 @@ def _commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple
         yield from _commands(child, (*words, name))
 
 
-COMMANDS = list(_commands(typer.main.get_command(app)))
+COMMANDS = list(_commands(program()))
 
 
 @pytest.mark.parametrize("words", [words for words, _ in COMMANDS], ids=lambda words: " ".join(words) or "edgedraft")
@@ -34,6 +33,11 @@ def test_help_shows_an_example(run, words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(("words", "command"), COMMANDS, ids=[" ".join(words) or "edgedraft" for words, _ in COMMANDS])
 def test_every_option_has_a_help_text(words: tuple[str, ...], command: Any) -> None:
     assert not [parameter.name for parameter in command.params if not getattr(parameter, "help", None)]
+
+
+@pytest.mark.parametrize(("words", "command"), COMMANDS, ids=[" ".join(words) or "edgedraft" for words, _ in COMMANDS])
+def test_a_paragraph_of_help_is_not_broken_where_its_source_is(words: tuple[str, ...], command: Any) -> None:
+    assert "\n" not in command.help.replace("\n\n", "")
 
 
 def test_all_commands_are_there() -> None:

@@ -573,3 +573,23 @@ def test_rule_rank_needs_a_rank() -> None:
     )  # fmt: skip
     with pytest.raises(InvalidRequestError, match="rank is 0"):
         check_open(request, 100)
+
+
+def test_an_edge_that_sends_no_recording_is_told_so_when_it_asks() -> None:
+    """A client of text at a captioner's cloud: not "lost", which it would try to mend for ever."""
+    session = Session(prefilled=False, settings=replace(SETTINGS, features=POOLED_12))
+    resume = Resume(
+        channel=3,
+        session_id=b"s" * 16,
+        incarnation=1,
+        attach=2,
+        committed_length=2,
+        committed_hash=committed_hash([5, 6]),
+    )
+
+    session.tell(EdgeMessage(resume, 1))
+
+    error = session.sent[-1]
+    assert isinstance(error, Error)
+    assert (error.code, error.retryable) == ("invalid_request", False)
+    assert "features are missing" in error.message

@@ -6,9 +6,7 @@ from edgedraft.core.edge_patience import Patience
 from edgedraft.types import OnLinkLoss
 
 
-@pytest.mark.parametrize(
-    ("on_link_loss", "limit"), [(OnLinkLoss.LOCAL, 3), (OnLinkLoss.FAIL, 3), (OnLinkLoss.WAIT, 8)]
-)
+@pytest.mark.parametrize(("on_link_loss", "limit"), [(OnLinkLoss.LOCAL, 3), (OnLinkLoss.FAIL, 3), (OnLinkLoss.WAIT, 8)])
 def test_patience_ends_with_silences_in_a_row(on_link_loss: OnLinkLoss, limit: int) -> None:
     patience = Patience(2.0)
     for _ in range(limit - 1):

@@ -460,13 +460,15 @@ def test_blocks_of_one_ask_about_single_tokens_and_give_the_text_of_longer_ones(
 
 def test_a_verdict_of_an_older_epoch_is_dropped() -> None:
     world = live_world()
-    while not world.down or not isinstance(world.down[0], Commit):
+    while world.edge.link.epoch == 0 or not world.down:  # a correction, then a verdict on what follows it
         world.choices()[0]()
-    old = msgspec.structs.replace(world.down[0], epoch=world.edge.link.epoch + 1)
-    world.feed(MessageReceived(old))
-    assert not world.tokens
-    world.feed(MessageReceived(world.down.popleft()))
-    assert world.tokens
+    verdict, num_tokens = world.down.popleft(), len(world.tokens)
+    assert isinstance(verdict, Commit)
+    assert verdict.epoch == world.edge.link.epoch == 1
+    world.feed(MessageReceived(msgspec.structs.replace(verdict, epoch=0)))
+    assert len(world.tokens) == num_tokens
+    world.feed(MessageReceived(verdict))
+    assert len(world.tokens) > num_tokens
 
 
 def test_ids_that_went_along_unjudged_stay_the_edge_s_own() -> None:
@@ -501,3 +503,17 @@ def test_a_silence_begins_when_the_question_has_left() -> None:
     assert world.edge.alarm.silence_at_s is None
     world.edge.handle(Uploaded(60.0), 60.0)
     assert world.edge.alarm.silence_at_s == pytest.approx(60.0 + world.edge.link.patience.wait_s)
+
+
+@pytest.mark.parametrize(("on_link_loss", "num_silences"), [(OnLinkLoss.FAIL, 3), (OnLinkLoss.WAIT, 8)])
+def test_a_cloud_that_takes_everything_and_says_nothing_ends_the_wait(
+    on_link_loss: OnLinkLoss, num_silences: int
+) -> None:
+    world = live_world(on_link_loss)
+    world.upload()
+    for _ in range(num_silences):
+        assert world.end is None
+        world.fire_timer()
+    assert isinstance(world.end, Fail)
+    assert isinstance(world.end.error, LinkLostError)
+    assert world.now_s > 10 if on_link_loss is OnLinkLoss.FAIL else world.now_s > 100

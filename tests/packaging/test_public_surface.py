@@ -35,6 +35,15 @@ def test_using_every_public_name_loads_no_engine() -> None:
     assert _fresh_python(code) == "[]"
 
 
+def test_starting_the_program_loads_no_report_no_attack_and_no_synthesis() -> None:
+    code = (
+        "import sys, edgedraft.cli.app; "
+        "print([name for name in ('bench.caption_report', 'caption.attack', 'caption.synthetic') "
+        "if 'edgedraft.' + name in sys.modules])"
+    )
+    assert _fresh_python(code) == "[]"
+
+
 def test_public_names_are_sorted_and_exist() -> None:
     assert sorted(edgedraft.__all__) == list(edgedraft.__all__)
     assert not [name for name in edgedraft.__all__ if not hasattr(edgedraft, name)]

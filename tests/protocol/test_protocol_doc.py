@@ -22,6 +22,7 @@ VALUES = [
     messages.Fingerprint,
     messages.Limits,
     messages.ExactnessStatement,
+    messages.Listening,
     SamplingParams,
     DraftDistribution,
     messages.Timings,

@@ -13,16 +13,14 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("espeakng_loader")
 
 from training.data import SPECS, load  # noqa: E402
-from training.evaluate import Split, share_judged  # noqa: E402
 from training.model import TorchCaptioner  # noqa: E402
 from training.recipes import RECIPES, Recipe  # noqa: E402
 from training.tokenizer import canonical_captions, learn_merges  # noqa: E402
 from training.train import collate, config_of, fixed_arrays, prepare, train  # noqa: E402
 
-from edgedraft.backends.captioner import CaptionerFamily  # noqa: E402
 from edgedraft.backends.captioner_file import load_captioner, save_captioner  # noqa: E402
 from edgedraft.backends.captioner_model import CaptionerText  # noqa: E402
-from edgedraft.backends.captioner_tokenizer import EOS_ID, CaptionerTokenizer  # noqa: E402
+from edgedraft.backends.captioner_tokenizer import CaptionerTokenizer  # noqa: E402
 from edgedraft.speech_features import FeatureDtype, SpeechFeatures  # noqa: E402
 from training import data  # noqa: E402
 
@@ -103,17 +101,3 @@ def test_a_few_steps_learn_and_are_the_same_again(cache: Path, merges: list[tupl
         )
 
     assert loss(more) < loss(few) - 0.5
-
-
-def test_the_gate_lies_between_edge_and_cloud(cache: Path) -> None:
-    family = CaptionerFamily()
-    split = Split(cache, "dev", family.path("edge"), family.path("cloud"), 2, "int8")
-    never, always = split.outcome(lambda node: False), split.outcome(lambda node: True)
-    some = split.outcome(lambda node: node.confidence < 0.9)
-    assert never.texts == split.edge.texts
-    assert always.texts == split.cloud.texts
-    assert (share_judged(never), share_judged(always)) == (0.0, 1.0)
-    assert 0.0 < share_judged(some) < 0.5
-    ids, _, length = split.walks[0].caption(lambda node: False)
-    assert EOS_ID not in ids
-    assert length == len(ids) + 1

@@ -31,7 +31,7 @@ from edgedraft.bench.caption_results import Arm, CaptionResults, ClipRecord, Man
 from edgedraft.bench.caption_scores import ScoreBook, column
 from edgedraft.bench.caption_sweeps import Sweeper, SweepName
 from edgedraft.bench.caption_timing import ModelTimes, measured_times
-from edgedraft.bench.caption_tuning import FALLBACK_SHARE, Tuner, threshold_for, with_thresholds
+from edgedraft.bench.caption_tuning import FALLBACK_SHARE, Tuner, threshold_doubting, with_thresholds
 from edgedraft.bench.caption_virtual import VirtualCaptions
 from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, DEFAULT_TARGET
 from edgedraft.caption.dataset import Dataset
@@ -196,7 +196,7 @@ class CaptionBench:
     def _by_share(self, arm: Arm, runs: ArmRuns) -> float:
         edge, clips = runs.records[EDGE_ONLY], runs.captions.clips
         values = runs.captions.draft_measures(edge, clips, Measure(arm.gate))
-        return threshold_for(values, Measure(arm.gate), self._plan.share)
+        return threshold_doubting(values, Measure(arm.gate), self._plan.share)
 
     def _notes(self, arms: Sequence[Arm], tuned: Sequence[Tuned]) -> list[str]:
         """What of the thresholds a reader has to know."""

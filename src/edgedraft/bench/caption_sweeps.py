@@ -12,7 +12,7 @@ from edgedraft.bench.caption_arms import CHANCE, control
 from edgedraft.bench.caption_clips import Clip, Progress
 from edgedraft.bench.caption_results import Arm, ClipRecord, Curve, Setting, Sweep, SweepPoint
 from edgedraft.bench.caption_scores import ScoreBook, costs
-from edgedraft.bench.caption_tuning import threshold_for
+from edgedraft.bench.caption_tuning import threshold_doubting
 from edgedraft.bench.caption_virtual import VirtualCaptions
 from edgedraft.core.gate import Measure
 from edgedraft.errors import LinkError, SessionLostError
@@ -114,7 +114,7 @@ class Sweeper:
         values: Float64Array = self.captions.draft_measures(
             [record for record in self.edge if record.clip in own], self.clips, Measure(arm.gate)
         )
-        return [threshold_for(values, Measure(arm.gate), share) for share in SHARES]
+        return [threshold_doubting(values, Measure(arm.gate), share) for share in SHARES]
 
     def _point(self, x: float, arm: Arm, setting: Setting) -> SweepPoint:
         records = self.captions.records(arm, setting, self.clips)

@@ -22,6 +22,8 @@ from edgedraft.caption.intervals import MIN_GAP_POINTS, Interval
 
 METRICS: Mapping[str, str] = {"bleu_1": "BLEU-1", "bleu_4": "BLEU-4", "meteor": "METEOR", "rouge_l": "ROUGE-L"}
 MIB = 1 << 20
+BRIEF_LIVE: tuple[str, ...] = ("arm", "TTFT ms", "OTPS", "total ms", "over edge-only")
+"""What a terminal of 120 columns has room for."""
 
 
 def caption_tables(results: CaptionResults) -> list[Table]:
@@ -198,13 +200,13 @@ def _three(value: Interval) -> tuple[float, float, float]:
 # -- live --------------------------------------------------------------------------------------------------------------
 
 
-def live_tables(results: CaptionResults) -> Iterator[Table]:
+def live_tables(results: CaptionResults, *, brief: bool = False) -> Iterator[Table]:
     for number, run in enumerate(results.live):
-        yield live_table(run, f"live-{number + 1}" if number else "live")
+        yield live_table(run, f"live-{number + 1}" if number else "live", brief=brief)
 
 
-def live_table(run: LiveRun, id_: str = "live") -> Table:
-    """Real processes and sockets, and the simulator's time beside."""
+def live_table(run: LiveRun, id_: str = "live", *, brief: bool = False) -> Table:
+    """Real processes and sockets, and the simulator's time beside. `brief`: what fits a terminal."""
     edge = "the edge as fast as the machine" if run.draft_step_s is None else f"a {1e3 * run.draft_step_s:g} ms edge"
     rate = "unlimited" if run.bytes_per_s is None else f"{run.bytes_per_s / 1e3:g} kB/s"
     equal = {True: "All captions equal the simulated ones.", False: "SOME CAPTIONS DIFFER FROM THE SIMULATED ONES."}
@@ -229,7 +231,10 @@ def live_table(run: LiveRun, id_: str = "live") -> Table:
     )
     edge_only = next((arm for arm in run.arms if arm.arm == EDGE_ONLY), None)
     rows = [_live_row(arm, edge_only) for arm in run.arms]
-    return Table(id=id_, title="Live", note=" ".join([*words, *run.notes]), columns=columns, rows=rows)
+    if brief:
+        rows = [[row[columns.index(column)] for column in BRIEF_LIVE] for row in rows]
+    shown = BRIEF_LIVE if brief else columns
+    return Table(id=id_, title="Live", note=" ".join([*words, *run.notes]), columns=shown, rows=rows)
 
 
 def _live_row(arm: LiveArm, edge_only: LiveArm | None) -> list[Entry]:

@@ -68,7 +68,7 @@ class Tuner:
             return _chosen(arm, None, 0, self._refused)
         measure = Measure(arm.gate)
         values = self._captions.draft_measures(self._edge, self._captions.clips, measure)
-        thresholds = [threshold_for(values, measure, share) for share in SHARES]
+        thresholds = [threshold_doubting(values, measure, share) for share in SHARES]
         for number in range(1, len(thresholds), 2):
             trial = self._try(arm, thresholds[number])
             if trial.reached:
@@ -106,7 +106,7 @@ def _refusal(book: ScoreBook, edge: Sequence[ClipRecord], cloud: Sequence[ClipRe
     return "; ".join(f"{name}: {gap.reason}" for name, gap in gaps.items() if gap.share is None)
 
 
-def threshold_for(values: Float64Array, measure: Measure, share: float) -> float:
+def threshold_doubting(values: Float64Array, measure: Measure, share: float) -> float:
     """The threshold that doubts a `share` of draft tokens with these values. Raises for no values at all."""
     if not len(values):
         raise InvalidRequestError("there are no draft tokens to set a threshold by.", field="dataset")

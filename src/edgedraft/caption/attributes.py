@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -84,27 +84,3 @@ def read_attributes(text: str, language: str) -> dict[str, str]:
         if len(stated) == 1:
             found[attribute] = stated[0]
     return found
-
-
-def attribute_accuracy(
-    captions: Sequence[str], truths: Sequence[Attributes], languages: Sequence[str]
-) -> dict[str, float]:
-    """Share of captions, 0 to 1, that state the true level: for each attribute, and under `mean` over all of them.
-
-    `affect` is one of the attributes and counts in the mean like any other. Raises `InvalidRequestError` where the
-    three differ in length or are empty.
-    """
-    if not len(captions) == len(truths) == len(languages) > 0:
-        raise InvalidRequestError(
-            f"there are {len(captions)} captions, {len(truths)} truths and {len(languages)} languages; "
-            "legal: equally many, at least one.",
-            field="captions",
-        )
-    read = [read_attributes(text, language) for text, language in zip(captions, languages, strict=True)]
-    shares = {
-        attribute: float(
-            np.mean([got.get(attribute) == truth[attribute] for got, truth in zip(read, truths, strict=True)])
-        )
-        for attribute in LEVELS
-    }
-    return {**shares, "mean": float(np.mean(list(shares.values())))}

@@ -13,10 +13,10 @@ from typing import BinaryIO
 
 import numpy as np
 
-from edgedraft.caption.decoding import MAX_MISSING_S, SoundStream, open_stream, refuse
 from edgedraft.caption.libraries import library
 from edgedraft.caption.mel import SAMPLE_RATE_HZ
 from edgedraft.caption.recording import Recording, Source
+from edgedraft.caption.sound_files import MAX_MISSING_S, SoundStream, open_stream, refuse
 from edgedraft.types import Float32Array
 
 MAX_FILE_S = 600.0

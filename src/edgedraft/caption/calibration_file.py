@@ -131,5 +131,5 @@ def calibrated_threshold(
         )
     return guess, (
         f"the threshold ({choice.gate_measure} {guess:g}) was not calibrated for {draft} with these flags: it may have "
-        "all verified, or nothing. Run `edgedraft caption calibrate`."
+        "all verified, or nothing. Run `edgedraft caption calibrate DATASET`."
     )

@@ -66,9 +66,9 @@ class Espeak:
             import espeakng_loader
         except ImportError as error:
             raise UnsupportedError(
-                "synthetic speech needs the package espeakng_loader.",
+                "espeakng_loader is not installed, which synthetic speech needs.",
                 field="synthetic",
-                remedy="pip install espeakng-loader",
+                remedy="Install it with: pip install 'edgedraft[synth]'",
             ) from error
         self._data = Path(espeakng_loader.get_data_path())
         self._library = ctypes.CDLL(espeakng_loader.get_library_path())

@@ -51,25 +51,6 @@ def interval(
     return _interval(scores.score(metric), scores.resampled(metric, _weights(scores.num_captions, rng, num_resamples)))
 
 
-def difference(
-    above: CaptionScores,
-    below: CaptionScores,
-    metric: Metric,
-    rng: np.random.Generator,
-    *,
-    num_resamples: int = NUM_RESAMPLES,
-) -> Interval:
-    """The same of `above` minus `below`, paired: both are scored on the same recordings in every resample.
-
-    Both must hold the same recordings in the same order. Raises `InvalidRequestError` where that cannot be.
-    """
-    _require_pairs(above, below)
-    weights = _weights(above.num_captions, rng, num_resamples)
-    return _interval(
-        above.score(metric) - below.score(metric), above.resampled(metric, weights) - below.resampled(metric, weights)
-    )
-
-
 def gap_closed(
     system: CaptionScores,
     edge: CaptionScores,
@@ -79,9 +60,10 @@ def gap_closed(
     *,
     num_resamples: int = NUM_RESAMPLES,
 ) -> GapClosed:
-    """(system - edge) / (cloud - edge) with its interval, paired as in `difference`.
+    """(system - edge) / (cloud - edge) with its interval, paired: each resample has the same recordings for all three.
 
-    No share is given where the gap is below `MIN_GAP_POINTS`, or its own interval reaches 0.
+    They must hold the same recordings in the same order. No share is given where the gap is below `MIN_GAP_POINTS`, or
+    its own interval reaches 0. Raises `InvalidRequestError` where the three cannot be pairs.
     """
     _require_pairs(edge, cloud)
     _require_pairs(edge, system)

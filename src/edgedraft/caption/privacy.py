@@ -140,9 +140,9 @@ def ledger(
     messages = [(frame, _decoded(frame)) for frame in frames]
     search = None
     if recording is not None:
-        searched = b"".join(frame.payload for frame in frames if frame.way is Way.UP)
+        payloads = b"".join(frame.payload for frame in frames if frame.way is Way.UP)
         features = b"".join(message.data for _, message in messages if isinstance(message, Features))
-        search = _search(searched + features, recording, own_samples or {}, file)
+        search = _search(payloads, features, recording, own_samples or {}, file)
     return Ledger(entries=_entries(messages), features=_feature_shares(messages), search=search)
 
 
@@ -230,10 +230,14 @@ def _described(shares: Sequence[FeatureShare]) -> str:
     )
 
 
-def _search(searched: bytes, recording: Recording, own_samples: Mapping[int, Float32Array], file: bytes) -> Search:
+def _search(
+    payloads: bytes, features: bytes, recording: Recording, own_samples: Mapping[int, Float32Array], file: bytes
+) -> Search:
+    """`features`: those of the payloads once more and in one piece, for messages cut them anywhere."""
+    searched = payloads + features
     waveforms = {**own_samples, 16_000: recording.waveform}
     return Search(
-        searched_bytes=len(searched),
+        searched_bytes=len(payloads),
         found=(*find_samples(searched, waveforms), *find_file(searched, file)),
         correlation=strongest_correlation(searched, recording.waveform),
         names_found=_names_found(searched, recording.name),

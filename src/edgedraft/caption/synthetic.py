@@ -270,6 +270,7 @@ def make_clips(out_dir: Path, split: str, num_per_language: int, seed: int = 0) 
         raise InvalidRequestError(
             f"num_per_language is {num_per_language}; legal: 1 or more.", field="num_per_language"
         )
+    espeak()  # where it is missing, no empty folder is left
     out_dir.mkdir(parents=True, exist_ok=True)
     listing = out_dir / "captions.jsonl"
     with listing.open("w", encoding="utf-8") as lines:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import inspect
 import io
 import os
 import signal
@@ -12,7 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -45,6 +46,7 @@ app = typer.Typer(
         "edgedraft demo",
         "edgedraft cloud --model demo:target",
         'edgedraft generate "Why is the sky blue?" --draft demo:draft',
+        "edgedraft caption speech.wav",
     ),
 )
 
@@ -99,6 +101,20 @@ def _forgive_streams() -> None:
                 stream.reconfigure(errors=errors)
 
 
+def program() -> Any:
+    """All commands, each paragraph of their help in one line: where a docstring breaks is not where a terminal does."""
+
+    def reflow(command: Any) -> None:
+        paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+        for child in getattr(command, "commands", {}).values():
+            reflow(child)
+
+    root = typer.main.get_command(app)
+    reflow(root)
+    return root
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; prints every error itself.
 
@@ -110,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _forgive_streams()
     try:
         with _ended_by_sigterm():
-            result = typer.main.get_command(app).main(args=words, prog_name="edgedraft", standalone_mode=False)
+            result = program().main(args=words, prog_name="edgedraft", standalone_mode=False)
     except EdgedraftError as error:
         print_error(error.code, error.message, error.remedy, as_json=as_json)
         return exit_code(error)

@@ -15,9 +15,6 @@ import typer
 from rich.text import Text
 
 from edgedraft.bench.baselines import ENTRIES
-from edgedraft.bench.caption_report import is_caption_run, write_caption_report
-from edgedraft.bench.caption_results import read_results
-from edgedraft.bench.caption_tables import caption_tables
 from edgedraft.bench.html_page import shown
 from edgedraft.bench.overhead import DEFAULT_ROUNDS, Figure, measure
 from edgedraft.bench.report import read_run, recorded_texts, tables_of, write_report
@@ -223,6 +220,10 @@ def report(
     as_json: options.Json = False,
 ) -> None:
     """Write DIR/report.html: tables with published figures beside, pictures. --json prints the tables instead."""
+    from edgedraft.bench.caption_report import is_caption_run, write_caption_report
+    from edgedraft.bench.caption_results import read_results
+    from edgedraft.bench.caption_tables import caption_tables
+
     of_captions = is_caption_run(directory)
     if as_json:
         made = caption_tables(read_results(directory)) if of_captions else tables_of(read_run(directory))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from os.path import lexists
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -15,9 +15,6 @@ from rich.text import Text
 
 from edgedraft.bench.caption_arms import UGSD
 from edgedraft.bench.caption_clips import Progress
-from edgedraft.bench.caption_live import LiveCaption, live_plan, measure_live
-from edgedraft.bench.caption_live_figures import live_run
-from edgedraft.bench.caption_report import exactness, write_caption_report
 from edgedraft.bench.caption_results import RESULTS_FILE, CaptionResults, ClipRecord, write_results
 from edgedraft.bench.caption_runs import (
     DEFAULT_EDGE_STEP_S,
@@ -26,7 +23,6 @@ from edgedraft.bench.caption_runs import (
     run_caption_bench,
 )
 from edgedraft.bench.caption_sweeps import SweepName
-from edgedraft.bench.caption_tables import caption_tables, live_tables, quality_table
 from edgedraft.bench.caption_tuning import FALLBACK_SHARE
 from edgedraft.bench.drawing import report_style
 from edgedraft.bench.html_page import shown
@@ -37,6 +33,9 @@ from edgedraft.caption.dataset import Dataset, load_dataset
 from edgedraft.cli import options
 from edgedraft.cli.render import err_console, out_console, print_json, print_table, table
 from edgedraft.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from edgedraft.bench.caption_live import LiveCaption
 
 NO_SWEEPS = "none"
 EXAMPLES = options.examples(
@@ -136,6 +135,8 @@ def _run(
     plan: CaptionPlan, test: Dataset, dev: Dataset | None, out: Path, num_live: int | None, say: Progress
 ) -> CaptionResults:
     """Run, write, and only then measure live: what was found is kept whatever happens there."""
+    from edgedraft.bench.caption_report import write_caption_report
+
     with report_style():  # a library that is missing, or an out that cannot be written, is known beforehand
         pass
     with exclusively(out):
@@ -153,6 +154,9 @@ def _run(
 def _with_live(
     results: CaptionResults, clips: Sequence[ClipRecord], test: Dataset, num_clips: int, say: Progress
 ) -> CaptionResults:
+    from edgedraft.bench.caption_live import live_plan, measure_live
+    from edgedraft.bench.caption_live_figures import live_run
+
     plan = live_plan(results, test, num_clips)
 
     def on_caption(done: int, total: int, caption: LiveCaption) -> None:
@@ -174,13 +178,16 @@ def _quiet(text: str) -> None:
 
 
 def _print(results: CaptionResults, out: Path, *, as_json: bool) -> None:
+    from edgedraft.bench.caption_report import exactness
+    from edgedraft.bench.caption_tables import caption_tables, live_tables, quality_table
+
     if as_json:
         tables = [each.to_dict() for each in caption_tables(results)]
         print_json({"out": str(out), "exact": results.exact.holds, "notes": list(results.notes), "tables": tables})
         return
     for made in [quality_table(results, each, brief=True) for each in sorted(results.manifest.num_clips)]:
         _print_table(made)
-    for made in live_tables(results):
+    for made in live_tables(results, brief=True):
         _print_table(made)
         out_console().print(made.note)
     style = "green" if results.exact.holds else "bold red"

@@ -13,10 +13,10 @@ from typer.core import TyperGroup
 
 from edgedraft.caption import microphone
 from edgedraft.caption.audio import load
-from edgedraft.caption.batch import ExcerptCaption, RecordingCaption, excerpts_of
 from edgedraft.caption.calibration_file import calibrated_strategy, known_calibrations
 from edgedraft.caption.caption import Caption
 from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, AsyncCaptioner, CaptionRequest
+from edgedraft.caption.excerpt_captions import ExcerptCaption, RecordingCaption, excerpts_of
 from edgedraft.caption.excerpts import Excerpt
 from edgedraft.caption.gate_choice import GateChoice
 from edgedraft.caption.recording import Recording
@@ -240,7 +240,7 @@ class _Run:
             for each in excerpts
         ]
         if not self.as_json:
-            self.screen.say_used(done)
+            self.screen.say_used(done, recording.seconds)
         return RecordingCaption(recording=recording, check=found, excerpts=done)
 
     def _caption(self, excerpt: Excerpt, *, of_several: bool) -> Caption:

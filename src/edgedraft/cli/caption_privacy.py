@@ -7,25 +7,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edgedraft.bench.cloud_process import cloud_process
-from edgedraft.caption.attack import EVIDENCE, Recogniser, VoiceAttack, WordsAttack, attack_voices, attack_words
 from edgedraft.caption.audio import load, own_samples
-from edgedraft.caption.batch import excerpts_of
 from edgedraft.caption.blocking import Captioner
 from edgedraft.caption.calibration_file import calibrated_strategy, known_calibrations
 from edgedraft.caption.caption import Caption
 from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_TARGET, CaptionRequest
+from edgedraft.caption.excerpt_captions import excerpts_of
 from edgedraft.caption.features import extract
 from edgedraft.caption.gate_choice import GateChoice
-from edgedraft.caption.observed import Tap, tapped
-from edgedraft.caption.privacy import Ledger, ledger
-from edgedraft.caption.recogniser import open_recogniser
 from edgedraft.caption.recording import Recording
-from edgedraft.caption.synthetic import write_wav
 from edgedraft.caption.voice_activity import check
 from edgedraft.cli import caption_flags, options
 from edgedraft.cli.render import err_console, out_console, print_json, print_table, table
@@ -33,6 +28,11 @@ from edgedraft.cli.report import exit_code, print_error
 from edgedraft.config import read_environment
 from edgedraft.errors import EdgedraftError, InvalidRequestError
 from edgedraft.speech_features import FeatureDtype, FeatureSpec
+
+if TYPE_CHECKING:
+    from edgedraft.caption.attack import Recogniser, VoiceAttack, WordsAttack
+    from edgedraft.caption.privacy import Ledger
+    from edgedraft.caption.tap import Tap
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recordings.")]
 Url = Annotated[
@@ -90,6 +90,8 @@ def privacy(
     lie in folders by speaker, who speaks. Its report is evidence, not proof. Exit code 1 where anything undeclared
     left.
     """
+    from edgedraft.caption.tap import tapped
+
     choice = caption_flags.gate_choice(strategy=strategy, threshold=threshold)
     spec = caption_flags.feature_spec(features)
     if attack is None and (recogniser is not None or words is not None):
@@ -215,6 +217,8 @@ class _Run:
 
     def one(self, file: Path) -> int:
         """The exit code for one recording: 1 where anything but what is declared left."""
+        from edgedraft.caption.privacy import ledger
+
         try:
             recording = load(file)
             with Captioner(self.tap.url, draft=self.draft, token=self.token) as captioner:
@@ -250,11 +254,12 @@ class _Attack:
     screen: _Screen
 
     def on(self, files: Sequence[Path]) -> list[int]:
+        from edgedraft.caption.attack import EVIDENCE
+        from edgedraft.caption.recogniser import open_recogniser
+
         listener = None if self.recogniser is None else open_recogniser(self.recogniser, self.language or "en")
         if listener is None:
-            self.screen.note(
-                "No recogniser is given (--recogniser DIR), so words are not counted: listen for yourself."
-            )
+            self.screen.note(_without_recogniser())
         recordings: dict[Path, Recording] = {}
         codes = []
         for number, file in enumerate(files, 1):
@@ -269,6 +274,9 @@ class _Attack:
         return codes
 
     def _words(self, file: Path, number: int, recording: Recording, listener: Recogniser | None) -> None:
+        from edgedraft.caption.attack import attack_words
+        from edgedraft.caption.synthetic import write_wav
+
         found = [
             attack_words(recording, spec, words=self.words, recogniser=listener)
             for spec in caption_flags.FEATURES.values()
@@ -287,6 +295,8 @@ class _Attack:
 
     def _voices(self, recordings: Mapping[Path, Recording]) -> None:
         """Where there are two folders or more with two recordings or more each, a folder counts as a speaker."""
+        from edgedraft.caption.attack import attack_voices
+
         speakers = Counter(file.resolve().parent for file in recordings)
         told = {file: recording for file, recording in recordings.items() if speakers[file.resolve().parent] > 1}
         if len({file.resolve().parent for file in told}) < 2:
@@ -298,6 +308,15 @@ class _Attack:
                 for spec in caption_flags.FEATURES.values()
             ]
         )
+
+
+def _without_recogniser() -> str:
+    from edgedraft.caption.recogniser import installed_recogniser
+
+    library = installed_recogniser()
+    if library is not None:
+        return f"{library.replace('_', '-')} is installed: give its model with --recogniser DIR, and words are counted."
+    return "No recogniser is given (--recogniser DIR), so words are not counted: listen for yourself."
 
 
 def register(app: typer.Typer) -> None:

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.text import Text
 
 from edgedraft.backends.base import Tokenizer
-from edgedraft.caption.batch import ExcerptCaption
 from edgedraft.caption.caption import Caption
 from edgedraft.caption.captioner import CaptionStream
+from edgedraft.caption.excerpt_captions import ExcerptCaption
 from edgedraft.caption.voice_activity import Check
 from edgedraft.cli.asking import TokenPainter
 from edgedraft.cli.render import CAPTION_TOKEN_NAMES, TOKEN_STYLES, err_console, legend, out_console
@@ -101,9 +101,9 @@ class Screen:
         for line in account_lines(caption):
             self._err.print(line, style="dim")
 
-    def say_used(self, excerpts: Sequence[ExcerptCaption]) -> None:
-        """Which seconds were captioned, and which were not, where there are several excerpts."""
-        if len(excerpts) < 2:
+    def say_used(self, excerpts: Sequence[ExcerptCaption], seconds: float) -> None:
+        """Which of the `seconds` of a recording were captioned, and which were not, unless all were, at once."""
+        if len(excerpts) == 1 and excerpts[0].end_s - excerpts[0].start_s >= seconds:
             return
         used = [f"{each.start_s:.1f} to {each.end_s:.1f}" for each in excerpts if each.caption is not None]
         unused = [f"{each.start_s:.1f} to {each.end_s:.1f}" for each in excerpts if each.caption is None]
@@ -141,7 +141,7 @@ def left_line(caption: Caption) -> str:
     sent = "no features"
     if account.feature_bytes:
         sent = f"{account.features}: {account.feature_bytes:,} bytes, {account.share_of_pcm:.1%} of the waveform's"
-    total = f"{account.bytes_up:,} bytes up in all, {account.bytes_down:,} down"
+    total = f"{account.bytes_up:,} bytes up in its messages, {account.bytes_down:,} down"
     return f"{audio} · left this device: {sent} · {total}".replace("%", " %")
 
 

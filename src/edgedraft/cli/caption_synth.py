@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from edgedraft.caption.synthetic import make_clips
 from edgedraft.cli import options
 from edgedraft.cli.render import err_console, out_console, print_json
 from edgedraft.errors import InvalidRequestError
@@ -39,6 +38,8 @@ def synth(
 
     Needs the package espeakng_loader, which brings the synthesiser.
     """
+    from edgedraft.caption.synthetic import make_clips
+
     if not as_json:
         err_console().print(f"speaking {num} clips a language ...")
     try:

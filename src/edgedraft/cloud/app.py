@@ -22,7 +22,7 @@ from edgedraft.core.cloud_settings import CloudSessionSettings
 from edgedraft.metrics.energy import EnergyReading
 from edgedraft.protocol.codec import encode
 from edgedraft.protocol.fingerprint import fingerprint
-from edgedraft.protocol.messages import PROTOCOL_VERSION, ExactnessStatement, Limits, Welcome
+from edgedraft.protocol.messages import PROTOCOL_VERSION, ExactnessStatement, Limits, Listening, Welcome
 from edgedraft.types import Exactness, ModelInfo, Rule
 
 WEBSOCKET_PATH = "/v1/edgedraft"
@@ -97,6 +97,13 @@ def _exactness(info: ModelInfo) -> ExactnessStatement:
     return ExactnessStatement(exactness=exactness, depends_on=info.exactness_note)
 
 
+def _listening(info: ModelInfo) -> Listening | None:
+    spec = info.features
+    if spec is None:
+        return None
+    return Listening(kind=spec.kind, encoder_id=spec.encoder_id, rate_hz=spec.rate_hz, dims=spec.dims)
+
+
 def _greeting(
     config: CloudConfig, info: ModelInfo, tokenizer: Tokenizer, chat_template: str, model_name: str
 ) -> Greeting:
@@ -115,6 +122,7 @@ def _greeting(
             rules=RULES,
         ),
         exactness=_exactness(info),
+        features=_listening(info),
     )
     return Greeting(welcome=encode(welcome), fingerprint=own, tokenizer=tokenizer)
 

@@ -224,6 +224,8 @@ class CloudSession:
         if self.state is not CloudState.CLOSED and message.attach <= self.attach:
             return []
         self.connection, self.channel, self.attach = connection, message.channel, message.attach
+        if self.state is CloudState.ASSEMBLING and self._opened.is_complete:
+            self._features.require_complete()  # they would be here: messages of a connection keep their order
         if not self._holds(message):
             return self._end_with(SessionLostError("The cloud does not hold this text."), message.incarnation)
         self.edge_length = message.committed_length

@@ -18,11 +18,12 @@ from websockets.exceptions import ConnectionClosed
 
 from edgedraft.config import EdgeConfig
 from edgedraft.core.events import EdgeEvent, LinkDown, LinkUp, MessageReceived, SendToCloud, Uploaded
-from edgedraft.edge.handshake import Dialled, Vocabulary, dial
+from edgedraft.edge.handshake import Dialled, Vocabulary, dial, misheard
 from edgedraft.edge.outbox import Outbox
 from edgedraft.errors import CloudUnreachableError, EdgedraftError, LinkLostError, ProtocolError, SaturatedError
 from edgedraft.protocol.codec import decode_from_cloud, error_from_wire, wire_size_bytes
 from edgedraft.protocol.messages import Error, Probed, Welcome
+from edgedraft.speech_features import FeatureSpec
 
 FIRST_PATIENCE_S = 0.5
 FIRST_DELAY_S = 0.05
@@ -35,7 +36,8 @@ class SessionLink:
 
     `on_event` hears of the link, `on_failure` of the error that no waiting will heal; both on the event loop, and
     neither may raise. `promised`: the target that the answer is to come from, as it was when the request was planned;
-    None until the first link is up. `bytes_up`, `bytes_down`: WebSocket headers and payloads of its messages.
+    None until the first link is up. `features`: what of a recording it will be
+    given; None: it is asked for text. `bytes_up`, `bytes_down`: WebSocket headers and payloads of its messages.
     """
 
     def __init__(
@@ -44,11 +46,13 @@ class SessionLink:
         on_event: Callable[[EdgeEvent], None],
         on_failure: Callable[[EdgedraftError], None],
         promised: Welcome | None,
+        features: FeatureSpec | None,
     ) -> None:
         self._connection = connection
         self.on_event = on_event
         self.on_failure = on_failure
         self.promised = promised
+        self.features = features
         self.channel: int | None = None
         self.bytes_up = 0
         self.bytes_down = 0
@@ -121,9 +125,14 @@ class CloudConnection:
         on_event: Callable[[EdgeEvent], None],
         on_failure: Callable[[EdgedraftError], None],
         promised: Welcome | None = None,
+        features: FeatureSpec | None = None,
     ) -> SessionLink:
-        """Take part in the connection. `LinkUp` follows as soon as the link is up, never before this returns."""
-        link = SessionLink(self, on_event, on_failure, promised)
+        """Take part in the connection. `LinkUp` follows as soon as the link is up, never before this returns.
+
+        A target that does not listen to `features`, or listens where there are none, is a failure before anything of
+        the request has left.
+        """
+        link = SessionLink(self, on_event, on_failure, promised, features)
         self._links.append(link)
         self._ensure_keeper()
         asyncio.get_running_loop().call_soon(self._tell_up, link)
@@ -217,9 +226,10 @@ class CloudConnection:
         if self._socket is None or self._welcome is None or link.channel is not None or link not in self._links:
             return
         link.promised = link.promised or self._welcome
-        if (changed := _other_target(link.promised, self._welcome)) is not None:
+        refusal = _other_target(link.promised, self._welcome) or misheard(self._welcome, link.features)
+        if refusal is not None:
             self.detach(link)
-            link.on_failure(changed)
+            link.on_failure(refusal)
             return
         link.channel = self._next_channel
         self._next_channel += 1

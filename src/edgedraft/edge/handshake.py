@@ -22,6 +22,7 @@ from edgedraft.errors import (
     InvalidRequestError,
     ProtocolError,
     SaturatedError,
+    UnsupportedError,
     VocabularyMismatchError,
 )
 from edgedraft.protocol.codec import decode_from_cloud, encode, error_from_wire
@@ -38,6 +39,7 @@ from edgedraft.protocol.messages import (
     Welcome,
 )
 from edgedraft.protocol.version import check_version
+from edgedraft.speech_features import FeatureSpec
 
 CLIENT_NAME = "edgedraft-python"
 CLOSE_TIMEOUT_S = 2.0
@@ -247,3 +249,31 @@ async def _answer(link: ClientConnection) -> FromCloud:
     if isinstance(message, Error):
         raise error_from_wire(message)
     return message
+
+
+def misheard(welcome: Welcome, features: FeatureSpec | None) -> EdgedraftError | None:
+    """Why a target would not hear what a request is going to send of a recording (`features`; None: it is text)."""
+    listening = welcome.features
+    if listening is None and features is None:
+        return None
+    if features is None:
+        return UnsupportedError(
+            f"the cloud's model '{welcome.model}' listens to speech, and takes no text.",
+            field="prompt",
+            remedy="Give it a recording: edgedraft caption FILE.",
+        )
+    if listening is None:
+        return UnsupportedError(
+            f"features are {features}; the cloud's model '{welcome.model}' takes text only.",
+            field="features",
+            remedy="Use a cloud that serves a captioner, such as `edgedraft cloud --model captioner:cloud`.",
+        )
+    heard = (listening.kind, listening.encoder_id, listening.rate_hz, listening.dims)
+    if heard == (features.kind, features.encoder_id, features.rate_hz, features.dims):
+        return None
+    return UnsupportedError(
+        f"features are {features}; the target listens to {listening.kind} from '{listening.encoder_id}', "
+        f"{listening.dims} values at {listening.rate_hz:g} Hz.",
+        field="features",
+        remedy="Use a draft and a target that were made for each other, or another feature kind.",
+    )

@@ -116,7 +116,10 @@ class RequestRun:
     def _attach(self) -> None:
         """Take part in the connection, which is made where there is none."""
         if self._connection is not None:
-            self._link = self._connection.attach(self.feed, self.link_failed, self.plan.promised)
+            features = self.plan.settings.features
+            self._link = self._connection.attach(
+                self.feed, self.link_failed, self.plan.promised, None if features is None else features.spec
+            )
 
     async def next_piece(self) -> Piece | None:
         """The next piece as soon as there is one; None at the end. Raises the error that ended the request."""

@@ -75,6 +75,15 @@ class ExactnessStatement(msgspec.Struct, frozen=True, array_like=True, forbid_un
     depends_on: Text
 
 
+class Listening(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
+    """What of a recording a target listens to; `speech_features.FeatureSpec` as it travels."""
+
+    kind: Name
+    encoder_id: Name
+    rate_hz: float
+    dims: Length
+
+
 # -- connection ------------------------------------------------------------------------------------------------------
 
 
@@ -87,7 +96,7 @@ class Hello(Message, frozen=True, tag=1):
 
 
 class Welcome(Message, frozen=True, tag=2):
-    """Cloud, in answer to `Hello`."""
+    """Cloud, in answer to `Hello`. `features`: what of a recording the target listens to; None: it takes text."""
 
     version: UInt32
     server: Name
@@ -96,6 +105,7 @@ class Welcome(Message, frozen=True, tag=2):
     chat_template: Annotated[str, Meta(max_length=MAX_TEMPLATE_CHARS)]
     limits: Limits
     exactness: ExactnessStatement
+    features: Listening | None = None
 
 
 class Probe(Message, frozen=True, tag=3):
@@ -156,7 +166,7 @@ class OpenIds(Message, frozen=True, tag=6):
 
 
 class Features(Message, frozen=True, tag=7):
-    """A piece of the declared features of a recording. Its type cannot hold a waveform."""
+    """A piece of the declared features of a recording, never of its waveform."""
 
     channel: UInt32
     incarnation: UInt32

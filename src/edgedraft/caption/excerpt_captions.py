@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgedraft.caption.caption import Caption
-from edgedraft.caption.excerpts import Excerpt, split_at_pauses
+from edgedraft.caption.excerpts import Excerpt, split_at_pauses, without_silent_ends
 from edgedraft.caption.recording import Recording
 from edgedraft.caption.voice_activity import Check
 from edgedraft.errors import InvalidRequestError
@@ -65,14 +65,14 @@ class RecordingCaption:
 def excerpts_of(recording: Recording, found: Check, max_s: float, window_s: float | None = None) -> list[Excerpt]:
     """What is to be captioned: the recording, or where it is longer than a window its parts, cut at pauses.
 
-    `max_s`: what the model takes, which is the window unless a smaller one is given. Raises `InvalidRequestError` for a
-    window below 1 s or above that.
+    Long silence at the ends of each is left out. `max_s`: what the model takes, which is the window unless a smaller
+    one is given. Raises `InvalidRequestError` for a window below 1 s or above that.
     """
     if window_s is not None and window_s > max_s:
         raise InvalidRequestError(
             f"window_s is {window_s:g}; legal: 1 to {max_s:g}, which is what the model takes.", field="window_s"
         )
     parts = split_at_pauses(recording, max_s if window_s is None else window_s)
-    if len(parts) > 1:
-        return parts
-    return [Excerpt(start_s=0.0, end_s=recording.seconds, recording=recording, has_speech=found.has_speech)]
+    if len(parts) == 1:
+        parts = [Excerpt(start_s=0.0, end_s=recording.seconds, recording=recording, has_speech=found.has_speech)]
+    return [without_silent_ends(part) if part.has_speech else part for part in parts]

@@ -1,15 +1,16 @@
-"""A small captioner pair of random weights, and clips to caption: `from .caption_pair import write_pair, speech`."""
+"""A small captioner pair of random weights, as files, and recordings to caption."""
 
 from __future__ import annotations
 
 import functools
+import json
 from pathlib import Path
 
 import numpy as np
 
 from edgedraft.backends.captioner_file import save_captioner
 from edgedraft.backends.captioner_model import CaptionerConfig, shapes
-from edgedraft.caption.synthetic import make_clip
+from edgedraft.caption.synthetic import make_clip, write_wav
 from edgedraft.speech_features import POOLED_25
 from edgedraft.types import Float32Array
 
@@ -52,3 +53,20 @@ def write_pair(folder: Path) -> tuple[str, str]:
 def speech(number: int = 0, language: str = "en") -> Float32Array:
     """A synthetic clip, 16 kHz; needs espeakng_loader."""
     return make_clip("dev", language, number, seed=0).waveform
+
+
+def write_dataset(directory: Path, num_per_language: int = 2) -> Path:
+    """Tones in noise of different lengths, with captions in English and Chinese."""
+    directory.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for language, caption in (("en", "A calm voice speaks slowly."), ("zh", "一个平静的声音慢慢说话。")):
+        for number in range(num_per_language):
+            generator = np.random.default_rng([number, len(language), ord(caption[0])])
+            seconds = np.arange(int(16_000 * (0.8 + 0.2 * number))) / 16_000
+            tone = 0.2 * np.sin(2 * np.pi * generator.uniform(100, 300) * seconds)
+            write_wav(
+                directory / f"{language}{number}.wav", (tone + 0.02 * generator.normal(size=len(tone))).astype("f4")
+            )
+            lines.append(json.dumps({"file": f"{language}{number}.wav", "language": language, "captions": [caption]}))
+    (directory / "captions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return directory

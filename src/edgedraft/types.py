@@ -175,7 +175,8 @@ class ModelInfo:
     `vocab_size`: width of a row of logits. `num_ids`: the real vocabulary; ids from there on are padding and are
     never drafted or accepted. `deterministic`: whether rows are bit-identical however they are computed, and
     `exactness_note` says what that depends on. `on_gpu`: it computes on a GPU, whose power can be measured.
-    `features`: what of a recording it listens to; None for a model of text.
+    `features`: what of a recording it listens to; None for a model of text. `digest`: of the weights, short; empty
+    where the engine knows none.
     """
 
     name: str
@@ -189,6 +190,12 @@ class ModelInfo:
     exactness_note: str = ""
     on_gpu: bool = False
     features: FeatureSpec | None = None
+    digest: str = ""
+
+    @property
+    def identity(self) -> str:
+        """The name, told apart from other weights of that name where these are known."""
+        return f"{self.name}#{self.digest}" if self.digest else self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from edgedraft.backends.base import BackendOptions
+from edgedraft.backends.registry import open_draft, open_tokenizer
 from edgedraft.caption.calibration import CalibratedShare, Calibration, CalibrationKey
 from edgedraft.caption.calibration_file import (
     CalibrationFile,
+    calibrated_strategy,
     calibrated_threshold,
     find_calibration,
     known_calibrations,
@@ -93,12 +96,33 @@ def test_without_a_calibration_the_published_threshold_comes_with_a_notice(tmp_p
     assert calibrated_threshold(GateChoice(), "captioner:edge", "en", files) == (0.31, "")
 
 
+def shipped_draft() -> str:
+    return open_draft("captioner:edge", BackendOptions()).info.identity
+
+
+def test_other_weights_of_the_same_name_are_not_calibrated(tmp_path: Path) -> None:
+    name = shipped_draft()
+    assert name.startswith("captioner:edge#")
+    other = name[:-1] + ("0" if name[-1] != "0" else "1")
+    _, notice = calibrated_threshold(GateChoice(), other, "en", known_calibrations(tmp_path))
+    assert "was not calibrated for captioner:edge with" in notice
+
+
+def test_the_rank_that_was_saved_goes_with_the_threshold(tmp_path: Path) -> None:
+    file = CalibrationFile(tmp_path / "calibration.json")
+    file.put(msgspec.structs.replace(calibration(0.4), rank=2))
+    tokenizer = open_tokenizer("captioner:edge")
+    saved, _ = calibrated_strategy(GateChoice(), tokenizer, "captioner:edge", "en", [file])
+    given, _ = calibrated_strategy(GateChoice(rank=3), tokenizer, "captioner:edge", "en", [file])
+    assert (saved.rank, given.rank) == (2, 3)
+
+
 @pytest.mark.parametrize("strategy", ["ugsd-sparse", "ugsd"])
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_shipped_pair_is_calibrated(strategy: str, language: str, tmp_path: Path) -> None:
     """So that `--gamma auto` has nothing to excuse; no such threshold is one of the published guesses."""
     threshold, notice = calibrated_threshold(
-        GateChoice(strategy=strategy), "captioner:edge", language, known_calibrations(tmp_path)
+        GateChoice(strategy=strategy), shipped_draft(), language, known_calibrations(tmp_path)
     )
     assert notice == ""
     assert 0.0 < threshold < 1.0

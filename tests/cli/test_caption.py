@@ -314,7 +314,8 @@ def test_without_a_cloud_the_caption_is_the_edges_own_and_labelled(caption, clip
     alone = only(caption(clip, "--gamma", "0.9", "--json", url=NOBODY))
     assert alone["token_ids"] == draft["token_ids"]
     assert alone["account"]["num_unverified"] > 0
-    assert "out of reach" in alone["notices"][0]
+    assert "no cloud at" in alone["notices"][0]
+    assert "out of reach" in alone["notices"][1]
     assert "unverified: the cloud was out of reach" in caption(clip, "--gamma", "0.9", url=NOBODY).err
 
 

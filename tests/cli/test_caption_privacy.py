@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from edgedraft.backends.base import BackendOptions
-from edgedraft.backends.registry import open_target, open_tokenizer
+from edgedraft.backends.registry import open_draft, open_target, open_tokenizer
 from edgedraft.caption import calibration_file, recogniser
 from edgedraft.caption.calibration import Calibration, CalibrationKey
 from edgedraft.caption.gate_choice import GateChoice
@@ -64,7 +64,8 @@ def test_a_calibrated_threshold_needs_no_word(
     """No notice, and no empty line in its place; where there is no calibration, a notice."""
     monkeypatch.setattr(calibration_file, "SHIPPED", tmp_path / "none.json")
     assert "was not calibrated" in privacy(EN).err
-    key = CalibrationKey.of("captioner:edge", GateChoice())
+    draft = open_draft("captioner:edge", BackendOptions()).info.identity
+    key = CalibrationKey.of(draft, GateChoice())
     found = Calibration(key=key, threshold=1e-9, share=0.0, num_clips=1, num_tokens=1)
     calibration_file.CalibrationFile.of_user(tmp_path / "cache").put(found)
     outcome = privacy(EN)

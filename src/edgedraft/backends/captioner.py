@@ -6,6 +6,7 @@ They hear speech features and write a caption in English or Chinese. numpy only;
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +45,16 @@ def _info(model: Captioner, name: str, context_length: int | None) -> ModelInfo:
         deterministic=True,
         exactness_note="each position is computed by itself; equal on one machine with one build of numpy",
         features=model.config.spec,
+        digest=_digest(model),
     )
+
+
+def _digest(model: Captioner) -> str:
+    """Other weights of the same name are another model, with thresholds of its own."""
+    found = hashlib.sha256()
+    for name in sorted(model.weights):
+        found.update(name.encode() + model.weights[name].tobytes())
+    return found.hexdigest()[:12]
 
 
 def _check_ids(info: ModelInfo, token_ids: Sequence[int]) -> None:

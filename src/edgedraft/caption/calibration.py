@@ -25,7 +25,7 @@ Chain = Sequence[DraftToken]
 
 
 class CalibrationKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a threshold depends on. `draft`: name of the model. `language`: ISO 639-1; empty: all of its."""
+    """What a threshold depends on. `draft`: `ModelInfo.identity`. `language`: ISO 639-1; empty: all of its."""
 
     draft: str
     strategy: str
@@ -55,11 +55,15 @@ class CalibratedShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A threshold and where it comes from. `table`: what other shares would need. `note`: how it was chosen."""
+    """A threshold and where it comes from. `rank`: R, to go with it. `table`: what other shares would need.
+
+    `note`: how it was chosen.
+    """
 
     key: CalibrationKey
     threshold: float
     share: float
+    rank: int = 1
     num_clips: int
     num_tokens: int
     table: Sequence[CalibratedShare] = ()
@@ -111,7 +115,14 @@ def threshold_for(chains: Sequence[Chain], choice: GateChoice, wished: float) ->
 
 
 def calibrate(
-    chains: Sequence[Chain], choice: GateChoice, wished: float, *, draft: str, language: str = "", note: str = ""
+    chains: Sequence[Chain],
+    choice: GateChoice,
+    wished: float,
+    *,
+    draft: str,
+    rank: int = 1,
+    language: str = "",
+    note: str = "",
 ) -> Calibration:
     """The calibration of a draft's gate on its `chains`. Raises as `threshold_for`."""
     chosen = threshold_for(chains, choice, wished)
@@ -119,6 +130,7 @@ def calibrate(
         key=CalibrationKey.of(draft, choice, language),
         threshold=chosen.threshold,
         share=chosen.share,
+        rank=rank,
         num_clips=len(chains),
         num_tokens=sum(map(len, chains)),
         table=[threshold_for(chains, choice, share) for share in sorted({*TABLE_SHARES, wished})],

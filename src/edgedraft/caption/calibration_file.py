@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tempfile
 from collections.abc import Sequence
@@ -109,6 +110,9 @@ def calibrated_strategy(
     if not choice.is_gated or choice.threshold is not None:
         return choice.build(tokenizer, language, None), ""
     threshold, notice = calibrated_threshold(choice, draft, language, files)
+    found = find_calibration(CalibrationKey.of(draft, choice, language), files)
+    if found is not None and choice.rank is None:
+        choice = dataclasses.replace(choice, rank=found.rank)
     return choice.build(tokenizer, language, threshold), notice
 
 
@@ -125,11 +129,15 @@ def calibrated_threshold(
     guess = _GUESSES.get(choice.gate_measure)
     if guess is None:
         raise InvalidRequestError(
-            f"threshold (gamma) is 'auto', and {choice.gate_measure} was not calibrated for {draft}.",
+            f"threshold (gamma) is 'auto', and {choice.gate_measure} was not calibrated for {_name(draft)}.",
             field="threshold",
             remedy="Give a number, or run `edgedraft caption calibrate` with the same flags.",
         )
     return guess, (
-        f"the threshold ({choice.gate_measure} {guess:g}) was not calibrated for {draft} with these flags: it may have "
-        "all verified, or nothing. Run `edgedraft caption calibrate DATASET`."
+        f"the threshold ({choice.gate_measure} {guess:g}) was not calibrated for {_name(draft)} with these flags: it "
+        "may have all verified, or nothing. Run `edgedraft caption calibrate DATASET`."
     )
+
+
+def _name(draft: str) -> str:
+    return draft.partition("#")[0]

@@ -71,7 +71,7 @@ class _Wish:
         language = self.language or tokenizer.languages[0]
         tokenizer.caption_prompt(language)
         files = known_calibrations(read_environment().cache_dir)
-        strategy, notice = calibrated_strategy(self.choice, tokenizer, captioner.draft_info.name, language, files)
+        strategy, notice = calibrated_strategy(self.choice, tokenizer, captioner.draft_info.identity, language, files)
         request = CaptionRequest(
             language=language,
             strategy=strategy,

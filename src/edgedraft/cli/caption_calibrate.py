@@ -24,6 +24,7 @@ from edgedraft.cli import caption_flags, options
 from edgedraft.cli.render import err_console, out_console, print_json, print_table, progress_bar, table
 from edgedraft.config import read_environment
 from edgedraft.errors import InvalidRequestError, UnsupportedError
+from edgedraft.types import ModelInfo
 
 DEFAULT_TRADE_CLIPS = 20
 
@@ -89,8 +90,9 @@ def calibrate_command(
     choice = caption_flags.gate_choice(strategy=strategy, measure=measure, block=block, unit=unit)
     _check(choice, share, target, url)
     items = load_dataset(dataset, lang, limit)
-    name, chains = _chains(draft, items, max_tokens)
-    found = calibrate(chains, choice, share, draft=name, language=lang or "", note=note)
+    info, chains = _chains(draft, items, max_tokens)
+    wanted = choice.gate_rank(info.num_ids)
+    found = calibrate(chains, choice, share, draft=info.identity, rank=wanted, language=lang or "", note=note)
     file = CalibrationFile(out) if out is not None else CalibrationFile.of_user(read_environment().cache_dir)
     file.put(found)
     trades: Sequence[RankTrade] = ()
@@ -118,10 +120,10 @@ def _check(choice: GateChoice, share: float, target: str | None, url: str | None
         raise InvalidRequestError("target and url are both given; legal: one of them.", field="target")
 
 
-def _chains(spec: str, dataset: Dataset, max_tokens: int) -> tuple[str, list[Chain]]:
-    """The draft's name, and what it writes alone for each recording."""
+def _chains(spec: str, dataset: Dataset, max_tokens: int) -> tuple[ModelInfo, list[Chain]]:
+    """The draft, and what it writes alone for each recording."""
     with listening_model(spec) as (draft, tokenizer), progress_bar(in_bytes=False) as progress:
-        return draft.info.name, [
+        return draft.info, [
             draft_chain(draft, tokenizer, load(item.path), item.language, max_tokens)
             for item in progress.track(dataset.items, description="drafting")
         ]

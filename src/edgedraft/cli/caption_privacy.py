@@ -236,7 +236,7 @@ class _Run:
 
     def _request(self, captioner: Captioner) -> CaptionRequest:
         language = self.language or captioner.tokenizer.languages[0]
-        files, draft = known_calibrations(read_environment().cache_dir), captioner.draft_info.name
+        files, draft = known_calibrations(read_environment().cache_dir), captioner.draft_info.identity
         strategy, notice = calibrated_strategy(self.choice, captioner.tokenizer, draft, language, files)
         if notice:
             self.screen.note(notice)

@@ -66,5 +66,5 @@ async def _both(captioner: AsyncCaptioner, recording: Recording, language: str) 
 
 def _request(captioner: AsyncCaptioner, language: str, strategy: str) -> CaptionRequest:
     choice, files = GateChoice(strategy=strategy), known_calibrations(read_environment().cache_dir)
-    found, _ = calibrated_strategy(choice, captioner.tokenizer, captioner.draft_info.name, language, files)
+    found, _ = calibrated_strategy(choice, captioner.tokenizer, captioner.draft_info.identity, language, files)
     return CaptionRequest(language=language, strategy=found)

@@ -184,7 +184,7 @@ class RequestRun:
         if self.session.went_local:
             return
         if isinstance(error, LinkError) and self.plan.settings.on_link_loss is OnLinkLoss.LOCAL:
-            self.notices.append(f"No cloud: {error}")
+            self.notices.append(f"Going on without the cloud: {error}")
             self.feed(LinkDown())
         else:
             self._end(error)

@@ -68,7 +68,7 @@ class _Wish:
     def request(self, captioner: AsyncCaptioner) -> tuple[CaptionRequest, str]:
         """What the captioner is asked, and a notice, or "". Raises for a threshold or language that is none of it."""
         tokenizer = captioner.tokenizer
-        language = self.language or tokenizer.languages[0]
+        language = tokenizer.languages[0] if self.language is None else self.language
         tokenizer.caption_prompt(language)
         files = known_calibrations(read_environment().cache_dir)
         strategy, notice = calibrated_strategy(self.choice, tokenizer, captioner.draft_info.identity, language, files)

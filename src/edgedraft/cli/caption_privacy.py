@@ -235,7 +235,7 @@ class _Run:
         return 0 if clean else 1
 
     def _request(self, captioner: Captioner) -> CaptionRequest:
-        language = self.language or captioner.tokenizer.languages[0]
+        language = captioner.tokenizer.languages[0] if self.language is None else self.language
         files, draft = known_calibrations(read_environment().cache_dir), captioner.draft_info.identity
         strategy, notice = calibrated_strategy(self.choice, captioner.tokenizer, draft, language, files)
         if notice:

@@ -12,13 +12,12 @@ from rich.console import Console
 
 from edgedraft import caption as caption_package
 from edgedraft.caption.audio import load
-from edgedraft.caption.calibration_file import calibrated_strategy, known_calibrations
+from edgedraft.caption.calibration_file import SHIPPED, CalibrationFile, calibrated_strategy
 from edgedraft.caption.caption import Caption
 from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_TARGET, AsyncCaptioner, CaptionRequest
 from edgedraft.caption.gate_choice import GateChoice
 from edgedraft.caption.recording import Recording
 from edgedraft.cli.caption_screen import Screen
-from edgedraft.config import read_environment
 
 CAPTION_DRAFT, CAPTION_TARGET = DEFAULT_DRAFT, DEFAULT_TARGET
 CLIPS = Path(caption_package.__file__).parent / "clips"
@@ -51,6 +50,8 @@ async def _clip(console: Console, captioner: AsyncCaptioner, language: str) -> C
     recording = load(CLIPS / f"{language}.wav")
     console.print(f"--- {language}.wav, synthetic speech, {recording.seconds:.1f} s")
     screen = Screen(captioner.tokenizer, show_tokens=True, console=console)
+    edge = await captioner.caption(recording, _request(captioner, language, "edge-only"))
+    console.print(f"    the edge alone would have said: {edge.text}", style="dim")
     async with captioner.stream(recording, _request(captioner, language, "ugsd-sparse")) as stream:
         shown = await screen.write(stream)
     screen.say(shown)
@@ -65,6 +66,6 @@ async def _both(captioner: AsyncCaptioner, recording: Recording, language: str) 
 
 
 def _request(captioner: AsyncCaptioner, language: str, strategy: str) -> CaptionRequest:
-    choice, files = GateChoice(strategy=strategy), known_calibrations(read_environment().cache_dir)
+    choice, files = GateChoice(strategy=strategy), [CalibrationFile(SHIPPED)]
     found, _ = calibrated_strategy(choice, captioner.tokenizer, captioner.draft_info.identity, language, files)
     return CaptionRequest(language=language, strategy=found)

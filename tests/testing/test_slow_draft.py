@@ -41,6 +41,7 @@ class BusyDraft:
 
     info = ModelInfo(name="busy", engine="none", vocab_size=4, num_ids=4, eos_ids=(0,), context_length=99)
     sends = POOLED_12
+    max_seconds = 12.0
 
     def __init__(self, clock: Clock) -> None:
         self.length = 0
@@ -100,6 +101,7 @@ def test_it_is_the_draft_that_it_slows_down(clock: Clock) -> None:
     draft.listen(FEATURES)
     draft.append([1, 2])
     assert (draft.length, draft.sends, draft.info) == (2, inner.sends, inner.info)
+    assert draft.max_seconds == inner.max_seconds
     draft.rollback(1)
     assert draft.length == inner.length == 1
     assert draft.draft().tolist() == [0, 1, 2, 3]

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from edgedraft.errors import InvalidRequestError
 from edgedraft.speech_features import (
     LOGMEL_128,
-    MAX_DIMS,
-    MAX_RATE_HZ,
     POOLED_12,
     POOLED_25,
     PROSODY_12,
     PROSODY_25,
     FeatureDtype,
+    FeatureKind,
     FeatureSpec,
     SpeechFeatures,
 )
@@ -42,16 +41,30 @@ def test_silence_has_a_scale() -> None:
     assert not SpeechFeatures.of(POOLED_12, np.zeros((3, 40)), FeatureDtype.INT8, -90.0).values().any()
 
 
-def test_a_waveform_has_no_place_in_it() -> None:
-    """16,000 single samples a second fit neither the rate nor the width, whatever they are called."""
-    second = np.zeros(16_000, dtype=np.float32)
-    with pytest.raises(InvalidRequestError, match="rate_hz"):
-        FeatureSpec(kind=LOGMEL_128.kind, encoder_id="pcm", rate_hz=16_000.0, dims=1)
-    with pytest.raises(InvalidRequestError, match="dims"):
-        FeatureSpec(kind=LOGMEL_128.kind, encoder_id="pcm", rate_hz=MAX_RATE_HZ, dims=160)
+@pytest.mark.parametrize("kind", list(FeatureKind))
+def test_a_waveform_has_no_place_in_it(kind: FeatureKind) -> None:
+    """Samples fit neither the rate nor the width of any kind, whatever they are called."""
+    with pytest.raises(InvalidRequestError, match=f"rate_hz is 8000.0; legal for {kind}"):
+        FeatureSpec(kind=kind, encoder_id="pcm", rate_hz=8_000.0, dims=8)
+    with pytest.raises(InvalidRequestError, match=f"dims is 320; legal for {kind}"):
+        FeatureSpec(kind=kind, encoder_id="pcm", rate_hz=25.0, dims=320)
+    with pytest.raises(InvalidRequestError, match="dims is 1;"):
+        FeatureSpec(kind=kind, encoder_id="pcm", rate_hz=25.0, dims=1)
+
+
+def test_a_second_holds_too_few_values_for_samples_of_speech() -> None:
+    """Telephone speech is 8,000 samples a second. Log-mel has that room: only its producer keeps them out."""
+    room = {kind: kind.max_rate_hz * kind.max_dims for kind in FeatureKind}
+    assert room == {FeatureKind.LOGMEL: 12_800, FeatureKind.POOLED: 1_000, FeatureKind.PROSODY: 250}
+    with pytest.raises(InvalidRequestError, match="legal for pooled"):
+        FeatureSpec(kind=FeatureKind.POOLED, encoder_id="pcm", rate_hz=100.0, dims=40)
+    with pytest.raises(InvalidRequestError, match="legal for prosody"):
+        FeatureSpec(kind=FeatureKind.PROSODY, encoder_id="pcm", rate_hz=25.0, dims=40)
+
+
+def test_samples_are_no_vectors() -> None:
     with pytest.raises(InvalidRequestError, match="values have shape"):
-        SpeechFeatures.of(LOGMEL_128, second, FeatureDtype.FLOAT16, 0.0)
-    assert MAX_RATE_HZ * MAX_DIMS < 16_000
+        SpeechFeatures.of(LOGMEL_128, np.zeros(16_000, dtype=np.float32), FeatureDtype.FLOAT16, 0.0)
 
 
 @pytest.mark.parametrize(

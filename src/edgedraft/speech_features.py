@@ -10,10 +10,7 @@ import numpy.typing as npt
 
 from edgedraft.errors import InvalidRequestError, UnsupportedError
 
-MAX_RATE_HZ = 100.0
-"""Vectors a second at the most. With 128 values each there would be room for samples of speech: what keeps those out
-is that `caption.features.extract` alone fills them."""
-MIN_DIMS, MAX_DIMS = 8, 128
+MIN_DIMS = 8
 MAX_SECONDS = 60.0
 MAX_SCALE = 1e6
 MAX_LEVEL_DB = 1000.0
@@ -25,6 +22,17 @@ class FeatureKind(enum.StrEnum):
     LOGMEL = "logmel"
     POOLED = "pooled"
     PROSODY = "prosody"
+
+    @property
+    def max_rate_hz(self) -> float:
+        """Vectors a second at the most."""
+        return 100.0 if self is FeatureKind.LOGMEL else 25.0
+
+    @property
+    def max_dims(self) -> int:
+        """Values in a vector at the most: 1,000 and 250 a second hold no speech. Log-mel's 12,800 would have room for
+        samples; what keeps those out is that `caption.features.extract` alone fills the type."""
+        return {FeatureKind.LOGMEL: 128, FeatureKind.POOLED: 40, FeatureKind.PROSODY: 10}[self]
 
 
 class FeatureDtype(enum.StrEnum):
@@ -51,10 +59,15 @@ class FeatureSpec:
     dims: int
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.rate_hz <= MAX_RATE_HZ:
-            raise InvalidRequestError(f"rate_hz is {self.rate_hz}; legal: above 0, at most 100.", field="rate_hz")
-        if not MIN_DIMS <= self.dims <= MAX_DIMS:
-            raise InvalidRequestError(f"dims is {self.dims}; legal: {MIN_DIMS} to {MAX_DIMS}.", field="dims")
+        if not 0.0 < self.rate_hz <= self.kind.max_rate_hz:
+            raise InvalidRequestError(
+                f"rate_hz is {self.rate_hz}; legal for {self.kind}: above 0, at most {self.kind.max_rate_hz:g}.",
+                field="rate_hz",
+            )
+        if not MIN_DIMS <= self.dims <= self.kind.max_dims:
+            raise InvalidRequestError(
+                f"dims is {self.dims}; legal for {self.kind}: {MIN_DIMS} to {self.kind.max_dims}.", field="dims"
+            )
 
     def __str__(self) -> str:
         return f"{self.kind} from '{self.encoder_id}', {self.dims} values at {self.rate_hz:g} Hz"

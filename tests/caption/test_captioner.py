@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from edgedraft.backends.registry import open_target, open_tokenizer
 from edgedraft.bench.caption_live import MeasuredCaptioner
 from edgedraft.caption.audio import load
 from edgedraft.caption.blocking import Captioner
+from edgedraft.caption.calibrating import draft_chain, listening_model
 from edgedraft.caption.caption import Caption
 from edgedraft.caption.captioner import DEFAULT_DRAFT, AsyncCaptioner, CaptionRequest
+from edgedraft.caption.excerpts import spoken_part
 from edgedraft.caption.features import extract
 from edgedraft.caption.recording import Recording
 from edgedraft.config import EdgeConfig
@@ -136,6 +139,51 @@ def test_features_go_once_for_a_caption(link: RunningLink) -> None:
     features = extract(clip("en"), PROSODY_12, FeatureDtype.INT8)
     assert caption.account.feature_bytes == again.account.feature_bytes == features.num_bytes
     assert caption.account.num_cloud_calls > 5
+
+
+# -- recordings of any length ----------------------------------------------------------------------------------------
+
+
+def spliced(*parts: float | Recording) -> Recording:
+    """Recordings and seconds of silence, one after another."""
+    first = clip("en")
+    rate_hz = round(len(first.waveform) / first.seconds)
+    waveforms = [
+        np.zeros(round(part * rate_hz), np.float32) if isinstance(part, float) else part.waveform for part in parts
+    ]
+    return dataclasses.replace(first, waveform=np.concatenate(waveforms))
+
+
+def test_silence_around_speech_is_not_heard() -> None:
+    """The embedded pair learnt from clips with at most 0.3 s of it; with more it would hear another pace."""
+    around = spliced(2.0, clip("en"), 3.0)
+    with Captioner(NOBODY) as captioner:
+        found = captioner.caption_all(around, ask("en", edge_only()))
+        spoken = captioner.caption(spoken_part(around), ask("en", edge_only()))
+    (only,) = found.excerpts
+    assert only.caption is not None
+    assert only.caption.text == spoken.text
+    assert found.seconds_used == pytest.approx(clip("en").seconds, abs=0.6)
+    with listening_model(DEFAULT_DRAFT) as (draft, tokenizer):
+        of_all, of_speech = (draft_chain(draft, tokenizer, each, "en", 128) for each in (around, spoken_part(around)))
+    assert of_all == of_speech
+
+
+def test_a_long_recording_is_captioned_piece_by_piece() -> None:
+    long = spliced(clip("en"), 1.0, clip("zh"))
+    with Captioner(NOBODY) as captioner:
+        found = captioner.caption_all(long, ask("en", edge_only()), window_s=max(clip("en").seconds, 4.0) + 0.9)
+    assert len(found.captions) == len(found.excerpts) >= 2
+    assert found.excerpts[0].start_s < found.excerpts[0].end_s <= found.excerpts[1].start_s
+    assert 0 < found.seconds_used <= long.seconds
+
+
+def test_of_a_silent_recording_nothing_is_said_and_nothing_leaves(link: RunningLink) -> None:
+    with Captioner(url_of(link)) as captioner:
+        found = captioner.caption_all(spliced(3.0), ask("en", exact()))
+    assert found.captions == []
+    assert found.check.notices
+    assert link.num_connections == 0
 
 
 # -- the link --------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Self
 from edgedraft.backends.base import BackendOptions, CaptionTokenizer
 from edgedraft.caption.caption import Caption
 from edgedraft.caption.captioner import DEFAULT_DRAFT, AsyncCaptioner, CaptionRequest
+from edgedraft.caption.excerpt_captions import RecordingCaption
 from edgedraft.caption.recording import Recording
 from edgedraft.config import EdgeConfig
 from edgedraft.edge.loop_thread import LoopThread
@@ -19,7 +20,8 @@ class Captioner:
     """An edge that captions speech, for code without asyncio; arguments as in `AsyncCaptioner`.
 
     with Captioner() as captioner:
-        print(captioner.caption(load("hello.wav")).text)
+        for caption in captioner.caption_all(load("hello.wav")).captions:
+            print(caption.text)
     """
 
     def __init__(
@@ -82,3 +84,9 @@ class Captioner:
     def caption(self, recording: Recording, request: CaptionRequest | None = None) -> Caption:
         """The caption of a recording; see `AsyncCaptioner.caption`."""
         return self._loop.run(self._captioner.caption(recording, request))
+
+    def caption_all(
+        self, recording: Recording, request: CaptionRequest | None = None, *, window_s: float | None = None
+    ) -> RecordingCaption:
+        """The captions of a recording of any length; see `AsyncCaptioner.caption_all`."""
+        return self._loop.run(self._captioner.caption_all(recording, request, window_s=window_s))

@@ -14,6 +14,7 @@ from edgedraft.caption.calibration import Chain
 from edgedraft.caption.caption import Caption
 from edgedraft.caption.captioner import GREEDY, AsyncCaptioner, CaptionRequest
 from edgedraft.caption.dataset import DatasetItem
+from edgedraft.caption.excerpts import spoken_part
 from edgedraft.caption.features import extract
 from edgedraft.caption.gate_choice import GateChoice
 from edgedraft.caption.recording import Recording
@@ -46,7 +47,7 @@ def draft_chain(
 ) -> Chain:
     """What the draft writes alone. No cloud is involved. Raises what the draft and `extract` raise."""
     if draft.info.features is not None:
-        draft.listen(extract(recording, draft.info.features, FeatureDtype.FLOAT16))
+        draft.listen(extract(spoken_part(recording), draft.info.features, FeatureDtype.FLOAT16))
     prompt_ids = tokenizer.caption_prompt(language)
     draft.append(prompt_ids)
     chain: list[DraftToken] = []
@@ -95,7 +96,7 @@ async def rank_trade(
         for item in items:
             strategy = replace(choice, rank=rank).build(captioner.tokenizer, item.language, threshold)
             request = CaptionRequest(language=item.language, strategy=strategy, max_tokens=max_tokens)
-            captions.append(await captioner.caption(load(item.path), request))
+            captions.append(await captioner.caption(spoken_part(load(item.path)), request))
             done()
         trades.append(_trade(rank, items, captions))
     return trades

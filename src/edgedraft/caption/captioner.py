@@ -17,8 +17,10 @@ from typing import Any, Self
 from edgedraft.backends.base import BackendOptions, CaptionTokenizer
 from edgedraft.backends.listening import listening, open_caption_tokenizer, open_listening_draft
 from edgedraft.caption.caption import Caption
+from edgedraft.caption.excerpt_captions import ExcerptCaption, RecordingCaption, excerpts_of
 from edgedraft.caption.features import extract
 from edgedraft.caption.recording import Recording
+from edgedraft.caption.voice_activity import check
 from edgedraft.config import DEFAULT_URL, EdgeConfig, read_environment
 from edgedraft.core.edge_settings import EdgeSessionSettings
 from edgedraft.core.gate import Everything, Nothing
@@ -213,7 +215,7 @@ class AsyncCaptioner:
     # -- captions ------------------------------------------------------------------------------------------------------
 
     async def caption(self, recording: Recording, request: CaptionRequest | None = None) -> Caption:
-        """The caption of a recording that fits the model's window.
+        """The caption of a recording that fits the model's window, all of which is heard.
 
         Raises `InvalidRequestError` and its children naming the field, `LinkLostError` and others of the one tree of
         errors where the cloud is needed and fails.
@@ -223,8 +225,27 @@ class AsyncCaptioner:
                 pass
         return stream.caption
 
+    async def caption_all(
+        self, recording: Recording, request: CaptionRequest | None = None, *, window_s: float | None = None
+    ) -> RecordingCaption:
+        """The captions of a recording of any length, as `edgedraft caption` makes them.
+
+        It is cut at pauses into excerpts of at most `window_s` (None: what the model takes); long silence at their ends
+        is left out, and where there is no speech nothing is sent. Raises what `caption` raises.
+        """
+        found = check(recording)
+        excerpts = [
+            ExcerptCaption(
+                start_s=each.start_s,
+                end_s=each.end_s,
+                caption=await self.caption(each.recording, request) if each.has_speech else None,
+            )
+            for each in excerpts_of(recording, found, self.max_seconds, window_s)
+        ]
+        return RecordingCaption(recording=recording, check=found, excerpts=excerpts)
+
     def stream(self, recording: Recording, request: CaptionRequest | None = None) -> CaptionStream:
-        """The same, piece by piece; see `CaptionStream`."""
+        """The same as `caption`, piece by piece; see `CaptionStream`."""
         return CaptionStream(self, recording, request or CaptionRequest())
 
     async def connect(self) -> Welcome:

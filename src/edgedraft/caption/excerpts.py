@@ -65,6 +65,12 @@ def without_silent_ends(excerpt: Excerpt) -> Excerpt:
     return replace(cut, start_s=excerpt.start_s + start_s, end_s=excerpt.start_s + end_s) if cut.has_speech else excerpt
 
 
+def spoken_part(recording: Recording) -> Recording:
+    """What a model is given of a recording that fits its window: all but long silence at its ends."""
+    whole = Excerpt(start_s=0.0, end_s=recording.seconds, recording=recording, has_speech=True)
+    return without_silent_ends(whole).recording
+
+
 def _step_power(recording: Recording) -> Float64Array:
     """Energy of every 10 ms, shape (steps,)."""
     num_steps = len(recording.waveform) // HOP_SAMPLES

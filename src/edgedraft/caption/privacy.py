@@ -16,11 +16,11 @@ from edgedraft.caption.waveform_search import (
     find_samples,
     strongest_correlation,
 )
-from edgedraft.errors import ProtocolError
+from edgedraft.errors import InvalidRequestError, ProtocolError
 from edgedraft.protocol.codec import decode_from_cloud, decode_from_edge
 from edgedraft.protocol.messages import Commit, Draft, Features, FromCloud, FromEdge, Hedge, Open, OpenIds
 from edgedraft.sim.network import Way
-from edgedraft.speech_features import MAX_DIMS, MAX_RATE_HZ, FeatureDtype
+from edgedraft.speech_features import FeatureDtype, FeatureKind, FeatureSpec
 from edgedraft.types import Float32Array
 
 MIN_NAME_CHARS = 3
@@ -161,14 +161,13 @@ def _decoded(frame: CapturedFrame) -> _Decoded:
 
 def _is_as_declared(message: Features) -> bool:
     """Whether these can be features, and no byte lies beyond what they declare."""
-    if message.dtype not in tuple(FeatureDtype) or not message.rate_hz > 0 or not message.count:
+    try:
+        kind, dtype = FeatureKind(message.kind), FeatureDtype(message.dtype)
+        FeatureSpec(kind=kind, encoder_id=message.encoder_id, rate_hz=message.rate_hz, dims=message.dims)
+    except (ValueError, InvalidRequestError):
         return False
-    declared_bytes = message.count * message.dims * FeatureDtype(message.dtype).numpy.itemsize
-    return (
-        message.rate_hz <= MAX_RATE_HZ
-        and message.dims <= MAX_DIMS
-        and message.offset + len(message.data) <= declared_bytes
-    )
+    declared_bytes = message.count * message.dims * dtype.numpy.itemsize
+    return message.count > 0 and message.offset + len(message.data) <= declared_bytes
 
 
 def _entries(messages: Iterable[tuple[CapturedFrame, _Decoded]]) -> tuple[LedgerEntry, ...]:

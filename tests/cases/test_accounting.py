@@ -100,7 +100,8 @@ def test_the_parts_of_a_round_add_up_over_a_slow_link(
     assert figures["tpt_s"] == pytest.approx(figures["total_s"] / 30)
     assert figures["num_drafted"] == figures["num_judged"] + figures["num_discarded"]
     if "strategy" not in options:
-        assert figures["network_s"] >= 0.004 * len(rounds)
+        # On a busy machine a message may be on its way before its handing over has returned.
+        assert figures["network_s"] + figures["upload_s"] >= 0.004 * len(rounds)
 
 
 def test_generate_with_json_prints_the_promised_object(

@@ -17,7 +17,6 @@ from edgedraft.errors import (
     ContextLengthError,
     InvalidRequestError,
     ModelFileError,
-    SessionLostError,
     UnsupportedError,
 )
 
@@ -240,21 +239,6 @@ def test_a_failed_pass_leaves_the_session_as_it_was(write_gguf: WriteGguf, monke
         with pytest.raises(BackendError, match="status -3"):
             target.score([ScoreRequest(b"one", 19, [5], drafted)])
     assert np.array_equal(target.score([ScoreRequest(b"one", 19, [5], drafted)])[0], expected)
-
-
-def test_no_more_sessions_in_a_pass_than_allowed(write_gguf: WriteGguf) -> None:
-    target = FAMILY.open_target(str(write_gguf()), BackendOptions(deterministic=True, max_sessions=2))
-    for session_id in (b"one", b"two"):
-        target.open(session_id, [1, 2], [])
-        target.prefill(session_id)
-    requests = [ScoreRequest(session_id, 2, [5], []) for session_id in (b"one", b"two")]
-    with pytest.raises(BackendError, match="2 sessions in one pass; legal: 1"):
-        target.score(requests)
-    target.max_batch_sessions = 2
-    with pytest.raises(BackendError, match="appears twice"):
-        target.score(requests[:1] * 2)
-    with pytest.raises(SessionLostError):
-        target.prefill(b"three")
 
 
 def test_a_shared_pass_longer_than_a_batch_is_cut(write_gguf: WriteGguf) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from edgedraft.backends.base import BackendOptions
 from edgedraft.backends.lookup import LookupDraft, LookupFamily
-from edgedraft.errors import BackendError, InvalidRequestError, UnsupportedError
+from edgedraft.errors import InvalidRequestError, UnsupportedError
 from edgedraft.testing.suites import DraftBackendSuite, OpenDraft
 
 FAMILY = LookupFamily()
@@ -114,11 +114,6 @@ def test_rollback_forgets_the_entries_too() -> None:
     draft.rollback(0)
     draft.append([1])
     assert draft.proposal() is None
-
-
-def test_needs_a_token() -> None:
-    with pytest.raises(BackendError):
-        LookupDraft(10).draft()
 
 
 @pytest.mark.parametrize(("rest", "named"), [("n=3", "'n'"), ("ngram=0", "ngram is 0"), ("ids=x", "ids is 'x'")])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgedraft.backends.base import BackendOptions, ScoreRequest
-from edgedraft.backends.toy import ToyDraft, ToyFamily, ToyTarget
+from edgedraft.backends.toy import ToyFamily, ToyTarget
 from edgedraft.backends.toy_model import ToyModel, ToySettings
 from edgedraft.backends.toy_tokenizer import ToyTokenizer
 from edgedraft.errors import BackendError, ContextLengthError, InvalidRequestError
@@ -163,45 +163,13 @@ def test_prefill_is_cut_at_absolute_multiples() -> None:
     assert [target.prefill(SESSION) for _ in range(2)] == [4, 0]
 
 
-@pytest.fixture
-def ready() -> ToyTarget:
-    target = ToyTarget(model(), max_batch_sessions=2)
+def test_one_pass_uses_up_the_row_held_since_prefill() -> None:
+    target = ToyTarget(model())
     target.open(SESSION, [1, 2, 3], [])
     assert target.prefill(SESSION) == 0
-    return target
-
-
-@pytest.mark.parametrize(
-    ("length", "committed", "named"),
-    [(4, [1], "length 4"), (2, [1], "length 2"), (3, [], "last row")],
-)
-def test_wrong_positions_are_errors(ready: ToyTarget, length: int, committed: list[int], named: str) -> None:
-    ready.score([ScoreRequest(SESSION, 3, [], [])])
-    with pytest.raises(BackendError, match=named):
-        ready.score([ScoreRequest(SESSION, length, committed, [])])
-
-
-def test_score_before_prefill_is_an_error(ready: ToyTarget) -> None:
-    ready.open(SESSION, [1, 2, 3, 4], [])
-    with pytest.raises(BackendError, match="prefilled"):
-        ready.score([ScoreRequest(SESSION, 4, [], [])])
-
-
-def test_session_twice_or_too_many_in_a_pass_is_an_error(ready: ToyTarget) -> None:
-    request = ScoreRequest(SESSION, 3, [], [])
-    with pytest.raises(BackendError, match="twice"):
-        ready.score([request, request])
-    with pytest.raises(BackendError, match="3 sessions"):
-        ready.score([request] * 3)
-    with pytest.raises(BackendError, match="0 sessions"):
-        ready.score([])
-
-
-def test_one_bad_request_leaves_the_others_unscored(ready: ToyTarget) -> None:
-    other = bytes([1]) * 16
-    with pytest.raises(BackendError):
-        ready.score([ScoreRequest(SESSION, 3, [], [5]), ScoreRequest(other, 3, [], [])])
-    ready.score([ScoreRequest(SESSION, 3, [], [5])])  # still straight after prefill
+    target.score([ScoreRequest(SESSION, 3, [], [])])
+    with pytest.raises(BackendError, match="No row is held"):
+        target.score([ScoreRequest(SESSION, 3, [], [])])
 
 
 def test_many_sessions_come_and_go() -> None:
@@ -211,11 +179,6 @@ def test_many_sessions_come_and_go() -> None:
         target.prefill(number.to_bytes(16, "big"))
         target.close(number.to_bytes(16, "big"))
     assert target.num_sessions == 0
-
-
-def test_draft_without_tokens_is_an_error() -> None:
-    with pytest.raises(BackendError):
-        ToyDraft(model()).draft()
 
 
 def test_bytes_of_a_character_are_tokens_of_their_own() -> None:

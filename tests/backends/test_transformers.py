@@ -23,7 +23,6 @@ from edgedraft.errors import (
     BackendError,
     InvalidRequestError,
     ModelFileError,
-    SessionLostError,
     UnsupportedError,
 )
 from edgedraft.testing.suites import DraftBackendSuite, OpenDraft, OpenTarget, TargetBackendSuite, sample_ids
@@ -438,28 +437,6 @@ def test_a_tokenizer_wider_than_the_rows_is_refused(folders: Folders, tmp_path: 
     (folder / "tokenizer.json").write_text(json.dumps(definition))
     with pytest.raises(ModelFileError, match=f"{NUM_ROWS + 1} ids and rows of {NUM_ROWS} logits"):
         FAMILY.open_draft(str(folder), DRAFT)
-
-
-def test_misuse_is_named(folders: Folders) -> None:
-    target = FAMILY.open_target(str(folders("llama")), EXACT)
-    target.open(b"one", [1, 2, 3], [])
-    with pytest.raises(BackendError, match="before the session is prefilled"):
-        score(target, b"one", 3, [], [4])
-    start(target, b"one", [1, 2, 3])
-    start(target, b"two", [1, 2, 3])
-    with pytest.raises(BackendError, match="the prompt's end"):
-        score(target, b"one", 2, [3])
-    requests = [ScoreRequest(session_id, 3, [], [4]) for session_id in (b"one", b"two")]
-    with pytest.raises(BackendError, match="2 sessions in one pass; legal: 1"):
-        target.score(requests)
-    target.max_batch_sessions = 2
-    with pytest.raises(BackendError, match="appears twice"):
-        target.score(requests[:1] * 2)
-    with pytest.raises(SessionLostError):
-        target.prefill(b"three")
-    target.shutdown()
-    with pytest.raises(SessionLostError):
-        target.score(requests[:1])
 
 
 def test_a_closed_draft_is_an_error(folders: Folders) -> None:

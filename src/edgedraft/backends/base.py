@@ -74,7 +74,7 @@ class ScoreRequest:
 
 @runtime_checkable
 class TargetBackend(Protocol):
-    """Many sessions, in the cloud, used from one thread.
+    """Many sessions, in the cloud, used from one thread. One that was closed or never opened is a `SessionLostError`.
 
     Determinism (`info.deterministic`): prompt ids are evaluated in chunks cut at absolute multiples of a fixed size,
     committed and draft ids in blocks of at most 16, never in one chunk with prompt ids, and never in one batch with
@@ -97,6 +97,9 @@ class TargetBackend(Protocol):
     def score(self, requests: Sequence[ScoreRequest]) -> Sequence[Float32Array]:
         """One pass for all. For each request float32, shape (num_draft + 1, vocab_size): row i is the distribution
         of the position after `committed_ids + draft_ids[:i]`. The arrays may be reused by the next call.
+
+        Raises before any model runs: `BackendError` for a pass or position that cannot be, `InvalidRequestError` for
+        ids outside the vocabulary, `ContextLengthError`.
         """
 
     def close(self, session_id: bytes) -> None:

@@ -17,8 +17,18 @@ from edgedraft.backends.base import BackendOptions, ScoreRequest
 from edgedraft.backends.captioner_file import load_captioner
 from edgedraft.backends.captioner_model import Captioner, CaptionerText, Heard
 from edgedraft.backends.captioner_tokenizer import EOS_ID, CaptionerTokenizer
+from edgedraft.backends.contract_checks import (
+    check_can_draft,
+    check_draft_fits,
+    check_ids,
+    check_pass,
+    check_request,
+    check_rollback,
+    checked_text,
+)
+from edgedraft.backends.session_table import SessionTable
 from edgedraft.core.sequence import common_prefix_length
-from edgedraft.errors import BackendError, ContextLengthError, InvalidRequestError, SaturatedError, UnsupportedError
+from edgedraft.errors import BackendError, InvalidRequestError, UnsupportedError
 from edgedraft.speech_features import SpeechFeatures
 from edgedraft.types import Float32Array, ModelInfo
 
@@ -57,19 +67,6 @@ def _digest(model: Captioner) -> str:
     return found.hexdigest()[:12]
 
 
-def _check_ids(info: ModelInfo, token_ids: Sequence[int]) -> None:
-    for token_id in token_ids:
-        if not 0 <= token_id < info.num_ids:
-            raise InvalidRequestError(f"token id is {token_id}; legal: 0 to {info.num_ids - 1}.", field="token_ids")
-
-
-def _check_room(info: ModelInfo, length: int) -> None:
-    if length > info.context_length:
-        raise ContextLengthError(
-            f"{length} tokens do not fit the model's context of {info.context_length}.", field="prompt"
-        )
-
-
 class CaptionerDraft:
     """One recording and one text; `ListeningDraft`. `max_seconds`: the longest recording that it takes."""
 
@@ -91,22 +88,20 @@ class CaptionerDraft:
         self.rollback(0)
 
     def append(self, token_ids: Sequence[int]) -> None:
-        _check_ids(self.info, token_ids)
-        _check_room(self.info, self.length + len(token_ids))
+        check_ids(token_ids, self.info.num_ids)
+        check_draft_fits(self.length + len(token_ids), self.info)
         heard = self._hearing()
         for token_id in token_ids:
             self._text.append(token_id, heard)
         self.length = len(self._text.token_ids)
 
     def rollback(self, length: int) -> None:
-        if not 0 <= length <= self.length:
-            raise BackendError(f"rollback to length {length}, but {self.length} tokens are held.")
+        check_rollback(length, self.length)
         self._text.rollback(length)
         self.length = length
 
     def draft(self) -> Float32Array:
-        if not self.length:
-            raise BackendError("a row needs at least one token before it.")
+        check_can_draft(self.length)
         return self._text.last_row(self._hearing())
 
     def close(self) -> None:
@@ -135,6 +130,10 @@ class _Session:
     def num_held(self) -> int:
         return len(self.text.token_ids)
 
+    @property
+    def ready(self) -> bool:
+        return self.listened and self.num_held == len(self.token_ids)
+
 
 class CaptionerTarget:
     """Many recordings, a text each; `ListeningTarget`. Deterministic: batches and chunks change no row."""
@@ -151,10 +150,9 @@ class CaptionerTarget:
     ) -> None:
         self.model = model
         self.info = _info(model, name, context_length)
-        self.max_sessions = max_sessions
         self.max_batch_sessions = max_batch_sessions
         self.prefill_chunk_tokens = prefill_chunk_tokens
-        self._sessions: dict[bytes, _Session] = {}
+        self._sessions = SessionTable[_Session](max_sessions)
 
     @property
     def num_sessions(self) -> int:
@@ -162,16 +160,8 @@ class CaptionerTarget:
 
     def open(self, session_id: bytes, prompt_ids: Sequence[int], committed_ids: Sequence[int]) -> None:
         """The recording is not part of this: `listen` follows, also where the session was open before."""
-        token_ids = [*prompt_ids, *committed_ids]
-        if not prompt_ids:
-            raise BackendError("a session needs a prompt of at least one token.")
-        _check_ids(self.info, token_ids)
-        _check_room(self.info, len(token_ids))
-        session = self._sessions.get(session_id)
-        if session is None:
-            if len(self._sessions) >= self.max_sessions:
-                raise SaturatedError(f"all {self.max_sessions} sessions are in use.")
-            session = self._sessions[session_id] = _Session(CaptionerText(self.model, self.info.context_length))
+        token_ids = checked_text(prompt_ids, committed_ids, self.info)
+        session = self._sessions.open(session_id, lambda: _Session(CaptionerText(self.model, self.info.context_length)))
         # The last row is always computed anew: what was held of the session before may end elsewhere.
         kept = min(common_prefix_length(session.text.token_ids, token_ids), len(token_ids) - 1)
         session.text.rollback(kept)
@@ -180,8 +170,8 @@ class CaptionerTarget:
 
     def listen(self, session_id: bytes, features: SpeechFeatures) -> None:
         """Checks only; the next `prefill` encodes. Equal features keep what was heard, and the text about it."""
-        session = self._session(session_id)
-        if session.listened and session.num_held == len(session.token_ids):
+        session = self._sessions.find(session_id)
+        if session.ready:
             raise BackendError("listen after the prefill; open the session again first.")
         self.model.check(features)
         if features != session.features:
@@ -190,35 +180,25 @@ class CaptionerTarget:
         session.listened = True
 
     def prefill(self, session_id: bytes) -> int:
-        session = self._session(session_id)
+        session = self._sessions.find(session_id)
         heard = self._hearing(session)
         if session.num_held < len(session.token_ids):
             next_cut = (session.num_held // self.prefill_chunk_tokens + 1) * self.prefill_chunk_tokens
             for token_id in session.token_ids[session.num_held : next_cut]:
                 session.text.append(token_id, heard)
-            session.has_row = session.num_held == len(session.token_ids)
+            session.has_row = session.ready
         return len(session.token_ids) - session.num_held
 
     def score(self, requests: Sequence[ScoreRequest]) -> Sequence[Float32Array]:
-        if not 1 <= len(requests) <= self.max_batch_sessions:
-            raise BackendError(f"{len(requests)} sessions in one pass; legal: 1 to {self.max_batch_sessions}.")
-        if len({request.session_id for request in requests}) < len(requests):
-            raise BackendError("a session is twice in one pass.")
-        for request in requests:
-            self._check(request)
-        return [self._score_one(request) for request in requests]
+        check_pass(requests, self.max_batch_sessions)
+        sessions = [self._checked(request) for request in requests]
+        return [self._rows(request, session) for request, session in zip(requests, sessions, strict=True)]
 
     def close(self, session_id: bytes) -> None:
-        self._sessions.pop(session_id, None)
+        self._sessions.close(session_id)
 
     def shutdown(self) -> None:
         self._sessions.clear()
-
-    def _session(self, session_id: bytes) -> _Session:
-        session = self._sessions.get(session_id)
-        if session is None:
-            raise BackendError("no such session; it was closed or never opened.")
-        return session
 
     def _hearing(self, session: _Session) -> Heard:
         if not session.listened or session.features is None:
@@ -227,22 +207,19 @@ class CaptionerTarget:
             session.heard = self.model.hear(session.features)
         return session.heard
 
-    def _check(self, request: ScoreRequest) -> None:
-        session = self._session(request.session_id)
-        if not session.listened or session.num_held < len(session.token_ids):
-            raise BackendError("score before the session is prefilled.")
-        if not session.num_prompt <= request.length <= session.num_held:
-            raise BackendError(
-                f"score from length {request.length}; legal: {session.num_prompt} (the prompt) to {session.num_held}."
-            )
-        if not request.committed_ids and not (session.has_row and request.length == session.num_held):
-            raise BackendError("score without committed ids, though the last row is no longer held.")
-        _check_ids(self.info, request.committed_ids)
-        _check_ids(self.info, request.draft_ids)
-        _check_room(self.info, request.length + len(request.committed_ids) + len(request.draft_ids))
+    def _checked(self, request: ScoreRequest) -> _Session:
+        session = self._sessions.find(request.session_id)
+        check_request(
+            request,
+            self.info,
+            ready=session.ready,
+            first=session.num_prompt,
+            last=session.num_held,
+            holds_row=session.has_row and request.length == session.num_held,
+        )
+        return session
 
-    def _score_one(self, request: ScoreRequest) -> Float32Array:
-        session = self._session(request.session_id)
+    def _rows(self, request: ScoreRequest, session: _Session) -> Float32Array:
         text, heard = session.text, self._hearing(session)
         text.rollback(request.length)
         for token_id in request.committed_ids:

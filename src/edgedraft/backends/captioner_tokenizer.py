@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
+from edgedraft.backends.contract_checks import check_ids
 from edgedraft.errors import InvalidRequestError
 
 LANGUAGES = ("en", "zh")
@@ -69,18 +70,14 @@ class CaptionerTokenizer:
             ids[place : place + 2] = [merged_id]
         return tuple(ids)
 
-    def _check(self, token_id: int) -> None:
-        if not 0 <= token_id < self.num_ids:
-            raise InvalidRequestError(f"token id is {token_id}; legal: 0 to {self.num_ids - 1}.", field="token_ids")
-
     def token_bytes(self, token_id: int) -> bytes:
         """Raises `InvalidRequestError` for an id that is no token."""
-        self._check(token_id)
+        check_ids([token_id], self.num_ids)
         return self._bytes[token_id]
 
     def identity(self, token_id: int) -> bytes:
         """The kind of token and its text, and for a merge which one it is: two may have the same bytes."""
-        self._check(token_id)
+        check_ids([token_id], self.num_ids)
         if token_id < FIRST_BYTE_ID:
             return b"control:" + SPECIAL_TEXTS[token_id].encode()
         if token_id < FIRST_MERGED_ID:

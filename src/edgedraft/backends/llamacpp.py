@@ -14,48 +14,37 @@ from pathlib import Path
 import numpy as np
 
 from edgedraft.backends.base import BackendOptions, ScoreRequest
+from edgedraft.backends.contract_checks import (
+    check_can_draft,
+    check_draft_fits,
+    check_ids,
+    check_options,
+    check_pass,
+    check_request,
+    check_rollback,
+    checked_text,
+)
 from edgedraft.backends.gguf import check_supported, read_header
 from edgedraft.backends.llamacpp_engine import (
     Block,
     Context,
     LoadedModel,
-    check_ids,
     default_threads,
     engine_name,
     load_model,
     processor_features,
 )
 from edgedraft.backends.llamacpp_tokenizer import LlamaCppTokenizer, end_ids, real_vocabulary
+from edgedraft.backends.session_table import SessionTable
 from edgedraft.core.sequence import common_prefix_length
-from edgedraft.errors import (
-    BackendError,
-    ContextLengthError,
-    InvalidRequestError,
-    SaturatedError,
-    SessionLostError,
-)
+from edgedraft.errors import InvalidRequestError
 from edgedraft.types import Float32Array, ModelInfo
 
 DEFAULT_CONTEXT_TOKENS = 4096
 EXACT_BLOCK_TOKENS = 16
 DRAFT_BATCH_TOKENS = 512
-MAX_SESSIONS = 256  # of one llama.cpp context
-MAX_CHUNK_TOKENS = 4096
-MAX_THREADS = 512
 # Measured bit-identical for blocks of 1 to 16 on one thread; others are not, or were not measured.
 EXACT_MATRIX_TYPES = frozenset({"Q4_0", "Q4_1", "Q8_0"})
-
-
-def _check_range(field_name: str, value: int, most: int) -> None:
-    if not 1 <= value <= most:
-        raise InvalidRequestError(f"{field_name} is {value}; legal: 1 to {most}.", field=field_name)
-
-
-def _threads(options: BackendOptions, default: int) -> int:
-    if options.threads is None:
-        return default
-    _check_range("threads", options.threads, MAX_THREADS)
-    return options.threads
 
 
 def _context_length(model: LoadedModel, options: BackendOptions) -> int:
@@ -89,6 +78,7 @@ class LlamaCppDraft:
     """See `base.DraftBackend`."""
 
     def __init__(self, path: Path, options: BackendOptions) -> None:
+        check_options(options)
         model = load_model(path)
         context_length = _context_length(model, options)
         self._context = Context(
@@ -97,7 +87,7 @@ class LlamaCppDraft:
             num_sequences=1,
             batch_tokens=min(DRAFT_BATCH_TOKENS, context_length),
             batch_rows=1,
-            threads=_threads(options, default_threads()),
+            threads=options.threads or default_threads(),
         )
         self._model = model
         self.info = _model_info(model, context_length, self._context.vocab_size, exactness="", exact=False)
@@ -109,13 +99,7 @@ class LlamaCppDraft:
         if not token_ids:
             return
         check_ids(token_ids, self.info.num_ids)
-        new_length = self.length + len(token_ids)
-        if new_length > self.info.context_length:
-            raise ContextLengthError(
-                f"{new_length} tokens do not fit the draft model's context of {self.info.context_length}.",
-                field="context_length",
-                remedy="Raise the draft's context length, or go on without a draft.",
-            )
+        check_draft_fits(self.length + len(token_ids), self.info)
         for start in range(0, len(token_ids), self._context.batch_tokens):
             self._feed(token_ids[start : start + self._context.batch_tokens])
 
@@ -128,8 +112,7 @@ class LlamaCppDraft:
         return row
 
     def rollback(self, length: int) -> None:
-        if not 0 <= length <= self.length:
-            raise InvalidRequestError(f"rollback to {length}; legal: 0 to {self.length}.", field="length")
+        check_rollback(length, self.length)
         if length == self.length:
             return
         self._context.rollback(0, length)
@@ -138,8 +121,7 @@ class LlamaCppDraft:
         self._row = None
 
     def draft(self) -> Float32Array:
-        if self.length == 0:
-            raise InvalidRequestError("draft needs at least one token held; append the prompt first.", field="length")
+        check_can_draft(self.length)
         if self._row is not None:
             return self._row
         last_id = self._ids[-1]  # after a rollback the row of the last id is gone: evaluate that id again
@@ -171,10 +153,9 @@ class LlamaCppTarget:
     """See `base.TargetBackend`. Every session has a KV stream of its own in one context."""
 
     def __init__(self, path: Path, options: BackendOptions) -> None:
+        check_options(options)
         exact = options.deterministic
-        _check_range("max_sessions", options.max_sessions, MAX_SESSIONS)
-        _check_range("prefill_chunk_tokens", options.prefill_chunk_tokens, MAX_CHUNK_TOKENS)
-        threads = _threads(options, 1 if exact else default_threads())
+        threads = options.threads or (1 if exact else default_threads())
         model = load_model(path, cpu_only=exact)
         context_length = _context_length(model, options)
         self.max_batch_sessions = 1 if exact else options.max_sessions
@@ -197,20 +178,12 @@ class LlamaCppTarget:
             exact=exact and threads == 1 and model.header.matrix_types <= EXACT_MATRIX_TYPES,
         )
         self._exact = exact
-        self._sessions: dict[bytes, _Session] = {}
+        self._sessions = SessionTable[_Session](options.max_sessions)
         self._free_slots = list(reversed(range(options.max_sessions)))
 
     def open(self, session_id: bytes, prompt_ids: Sequence[int], committed_ids: Sequence[int]) -> None:
-        if not prompt_ids:
-            raise InvalidRequestError("the prompt is empty; legal: at least one token.", field="prompt_ids")
-        ids = [*prompt_ids, *committed_ids]
-        check_ids(ids, self.info.num_ids)
-        self._check_fits(len(ids))
-        session = self._sessions.get(session_id)
-        if session is None:
-            if not self._free_slots:
-                raise SaturatedError(f"All {len(self._sessions)} sessions of the target are in use.")
-            session = self._sessions[session_id] = _Session(self._free_slots.pop())
+        ids = checked_text(prompt_ids, committed_ids, self.info)
+        session = self._sessions.open(session_id, lambda: _Session(self._free_slots.pop()))
         kept = self._reusable_length(session, ids, len(prompt_ids))
         self._context.rollback(session.slot, kept)
         session.ids, session.prompt_length, session.length = ids, len(prompt_ids), kept
@@ -228,7 +201,7 @@ class LlamaCppTarget:
         return min(equal, prompt_length, session.prompt_length) // self._chunk * self._chunk
 
     def prefill(self, session_id: bytes) -> int:
-        session = self._session(session_id)
+        session = self._sessions.find(session_id)
         total = len(session.ids)
         if session.length < total:
             if session.length < session.prompt_length:
@@ -243,17 +216,12 @@ class LlamaCppTarget:
         return total - session.length
 
     def score(self, requests: Sequence[ScoreRequest]) -> Sequence[Float32Array]:
-        if len(requests) > self.max_batch_sessions:
-            raise BackendError(f"{len(requests)} sessions in one pass; legal: {self.max_batch_sessions}.")
-        if len({request.session_id for request in requests}) != len(requests):
-            raise BackendError("A session appears twice in one pass.")
-        for request in requests:
-            self._check_request(request)
+        check_pass(requests, self.max_batch_sessions)
+        sessions = [self._checked(request) for request in requests]
         rows: dict[int, list[Float32Array]] = {}
         blocks: list[Block] = []
         owners: dict[int, _Session] = {}
-        for request in requests:
-            session = self._session(request.session_id)
+        for request, session in zip(requests, sessions, strict=True):
             owners[session.slot] = session
             rows[session.slot] = []
             if not request.committed_ids and session.last_row is not None:
@@ -263,7 +231,7 @@ class LlamaCppTarget:
             for block, block_rows in zip(batch, self._context.decode(batch), strict=True):
                 owners[block.sequence].length = block.position + len(block.token_ids)
                 rows[block.sequence].append(block_rows)
-        return [_joined(rows[self._session(request.session_id).slot]) for request in requests]
+        return [_joined(rows[session.slot]) for session in sessions]
 
     def _blocks(self, session: _Session, request: ScoreRequest) -> list[Block]:
         """Roll `session` back and cut what `request` evaluates into blocks.
@@ -300,7 +268,7 @@ class LlamaCppTarget:
         return passes
 
     def close(self, session_id: bytes) -> None:
-        session = self._sessions.pop(session_id, None)
+        session = self._sessions.close(session_id)
         if session is not None:
             self._context.rollback(session.slot, 0)
             self._free_slots.append(session.slot)
@@ -310,29 +278,18 @@ class LlamaCppTarget:
         self._context.close()
         self._model.free()
 
-    def _session(self, session_id: bytes) -> _Session:
-        session = self._sessions.get(session_id)
-        if session is None:
-            raise SessionLostError("The target holds no such session.", remedy="Open it again.")
+    def _checked(self, request: ScoreRequest) -> _Session:
+        """The session of a request, which may start from whatever is evaluated, the prompt's beginning included."""
+        session = self._sessions.find(request.session_id)
+        check_request(
+            request,
+            self.info,
+            ready=True,
+            first=0,
+            last=session.length,
+            holds_row=session.last_row is not None and session.row_length == request.length,
+        )
         return session
-
-    def _check_fits(self, length: int) -> None:
-        if length > self.info.context_length:
-            raise ContextLengthError(
-                f"{length} tokens do not fit the target model's context of {self.info.context_length}.",
-                field="context_length",
-                remedy="Shorten the prompt or serve the model with a longer context.",
-            )
-
-    def _check_request(self, request: ScoreRequest) -> None:
-        session = self._session(request.session_id)
-        if not 0 <= request.length <= session.length:
-            raise BackendError(f"Cannot score from position {request.length}: {session.length} tokens are evaluated.")
-        if not request.committed_ids and (session.last_row is None or session.row_length != request.length):
-            raise BackendError("No row is held for the last token.", remedy="Score it again as a committed token.")
-        check_ids(request.committed_ids, self.info.num_ids)
-        check_ids(request.draft_ids, self.info.num_ids)
-        self._check_fits(request.length + len(request.committed_ids) + len(request.draft_ids))
 
 
 def _joined(rows: Sequence[Float32Array]) -> Float32Array:

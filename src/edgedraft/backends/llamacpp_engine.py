@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from edgedraft.backends.gguf import GgufHeader, check_supported, no_rollback_error, read_header
-from edgedraft.errors import BackendError, InvalidRequestError, ModelFileError, UnsupportedError
+from edgedraft.errors import BackendError, ModelFileError, UnsupportedError
 from edgedraft.types import Float32Array
 
 _T = TypeVar("_T")
@@ -293,12 +293,3 @@ class _Batch:
             start = end
         self.struct.n_tokens = start
         return row_indices
-
-
-def check_ids(token_ids: Sequence[int], num_ids: int) -> None:
-    """Raise `InvalidRequestError` for an id outside the real vocabulary."""
-    for token_id in token_ids:
-        if not 0 <= token_id < num_ids:
-            raise InvalidRequestError(
-                f"token id {token_id} is not in the vocabulary; legal: 0 to {num_ids - 1}.", field="token_ids"
-            )

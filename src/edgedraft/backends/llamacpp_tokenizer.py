@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from edgedraft.backends.llamacpp_engine import LoadedModel, check_ids, load_library, load_model
+from edgedraft.backends.contract_checks import check_ids
+from edgedraft.backends.llamacpp_engine import LoadedModel, load_library, load_model
 from edgedraft.errors import BackendError
 
 _NO_TOKEN = -1

@@ -12,8 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 from edgedraft.backends.base import BackendOptions, TargetBackend, Tokenizer
+from edgedraft.backends.contract_checks import check_can_draft, check_draft_fits, check_ids, check_rollback
 from edgedraft.backends.spec import check_setting, parse_settings
-from edgedraft.errors import BackendError, ContextLengthError, InvalidRequestError, UnsupportedError
+from edgedraft.errors import UnsupportedError
 from edgedraft.types import Float32Array, ModelInfo
 
 DEFAULT_NGRAM = 3
@@ -67,8 +68,7 @@ class LookupDraft:
         self.length = len(self._token_ids)
 
     def rollback(self, length: int) -> None:
-        if not 0 <= length <= self.length:
-            raise BackendError(f"rollback to length {length}, but {self.length} tokens are held.")
+        check_rollback(length, self.length)
         while len(self._token_ids) > length:
             self._token_ids.pop()
             for gram, position in zip(self._suffixes(), self._overwritten.pop(), strict=True):
@@ -85,8 +85,7 @@ class LookupDraft:
 
     def draft(self) -> Float32Array:
         """One-hot row, float32, shape (info.vocab_size,): 0 for the proposal, -inf elsewhere. A new array."""
-        if not self.length:
-            raise BackendError("a row needs at least one token before it.")
+        check_can_draft(self.length)
         row = self._row.copy()
         token_id = self.proposal()
         if token_id is not None:
@@ -105,18 +104,9 @@ class LookupDraft:
             yield tuple(self._token_ids[-size:])
 
     def _check(self, token_ids: Sequence[int]) -> None:
-        if self.length + len(token_ids) > self.info.context_length:
-            raise ContextLengthError(
-                f"{self.length + len(token_ids)} tokens do not fit the context of {self.info.context_length}.",
-                field="prompt",
-            )
-        if not token_ids:
-            return
-        lowest, highest = min(token_ids), max(token_ids)
-        limit = self.info.num_ids if self._fixed_width else MAX_IDS
-        if lowest < 0 or highest >= limit:
-            bad_id = lowest if lowest < 0 else highest
-            raise InvalidRequestError(f"token id is {bad_id}; legal: 0 to {limit - 1}.", field="token_ids")
+        check_ids(token_ids, self.info.num_ids if self._fixed_width else MAX_IDS)
+        check_draft_fits(self.length + len(token_ids), self.info)
+        highest = max(token_ids, default=0)
         if highest >= self._row.size:
             width = 1 << highest.bit_length()
             self._row = np.full(width, -np.inf, dtype=np.float32)

@@ -13,36 +13,33 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgedraft.backends.base import BackendOptions, ScoreRequest
+from edgedraft.backends.contract_checks import (
+    check_can_draft,
+    check_draft_fits,
+    check_ids,
+    check_options,
+    check_pass,
+    check_range,
+    check_request,
+    check_rollback,
+    checked_text,
+)
 from edgedraft.backends.qwen_omni_engine import Thinker, load_thinker
 from edgedraft.backends.qwen_omni_files import open_source
 from edgedraft.backends.qwen_omni_prompts import Frame
 from edgedraft.backends.qwen_omni_tokenizer import QwenOmniTokenizer
 from edgedraft.backends.qwen_omni_transcript import MAX_SECONDS, Transcript
-from edgedraft.backends.transformers import (
-    DRAFT_CHUNK_TOKENS,
-    MAX_CHUNK_TOKENS,
-    MAX_SESSIONS,
-    MAX_THREADS,
-    check_ids,
-    check_range,
-)
+from edgedraft.backends.session_table import SessionTable
+from edgedraft.backends.transformers import DRAFT_CHUNK_TOKENS
 from edgedraft.backends.transformers_engine import DEFAULT_CONTEXT_TOKENS, engine_name
 from edgedraft.core.sequence import common_prefix_length
-from edgedraft.errors import (
-    BackendError,
-    ContextLengthError,
-    InvalidRequestError,
-    ModelFileError,
-    SaturatedError,
-    SessionLostError,
-)
+from edgedraft.errors import ModelFileError
 from edgedraft.speech_features import LOGMEL_128, FeatureSpec, SpeechFeatures
 from edgedraft.types import Float32Array, ModelInfo
 
 
 def _open_model(rest: str, options: BackendOptions) -> tuple[Thinker, Frame, ModelInfo]:
-    if options.threads is not None:
-        check_range("threads", options.threads, MAX_THREADS)
+    check_options(options)
     source, line = open_source(rest)
     tokenizer = QwenOmniTokenizer(source.path)
     frame = Frame.of(line, tokenizer)
@@ -89,13 +86,7 @@ class QwenOmniDraft:
 
     def append(self, token_ids: Sequence[int]) -> None:
         check_ids(token_ids, self.info.num_ids)
-        new_length = self.length + len(token_ids)
-        if new_length > self.info.context_length:
-            raise ContextLengthError(
-                f"{new_length} tokens do not fit the draft model's context of {self.info.context_length}.",
-                field="context_length",
-                remedy="Raise the draft's context length, or go on without a draft.",
-            )
+        check_draft_fits(self.length + len(token_ids), self.info)
         for start in range(0, len(token_ids), DRAFT_CHUNK_TOKENS):
             self._feed(token_ids[start : start + DRAFT_CHUNK_TOKENS])
 
@@ -105,15 +96,13 @@ class QwenOmniDraft:
         return row
 
     def rollback(self, length: int) -> None:
-        if not 0 <= length <= self.length:
-            raise InvalidRequestError(f"rollback to {length}; legal: 0 to {self.length}.", field="length")
+        check_rollback(length, self.length)
         if length < self.length:
             self._transcript.rollback(length)
             self._row, self.length = None, length
 
     def draft(self) -> Float32Array:
-        if self.length == 0:
-            raise InvalidRequestError("draft needs at least one token held; append the prompt first.", field="length")
+        check_can_draft(self.length)
         if self._row is not None:
             return self._row
         last_id = self._transcript.ids[-1]  # after a rollback the row of the last id is gone: evaluate that id again
@@ -146,39 +135,28 @@ class QwenOmniTarget:
     max_batch_sessions = 1
 
     def __init__(self, rest: str, options: BackendOptions) -> None:
-        check_range("max_sessions", options.max_sessions, MAX_SESSIONS)
-        check_range("prefill_chunk_tokens", options.prefill_chunk_tokens, MAX_CHUNK_TOKENS)
         self._thinker, self._frame, self.info = _open_model(rest, options)
-        self._max_sessions = options.max_sessions
         self._chunk = options.prefill_chunk_tokens
-        self._sessions: dict[bytes, _Session] = {}
+        self._sessions = SessionTable[_Session](options.max_sessions)
 
     def open(self, session_id: bytes, prompt_ids: Sequence[int], committed_ids: Sequence[int]) -> None:
         """As in `base`; a session that is opened again keeps its recording until it is given another."""
-        if not prompt_ids:
-            raise InvalidRequestError("the prompt is empty; legal: at least one token.", field="prompt_ids")
-        ids = [*prompt_ids, *committed_ids]
-        check_ids(ids, self.info.num_ids)
-        self._check_fits(len(ids))
-        session = self._sessions.get(session_id)
-        if session is None:
-            if len(self._sessions) >= self._max_sessions:
-                raise SaturatedError(f"All {len(self._sessions)} sessions of the target are in use.")
-            session = self._sessions[session_id] = _Session(Transcript(self._thinker, self._frame), [])
+        ids = checked_text(prompt_ids, committed_ids, self.info)
+        session = self._sessions.open(session_id, lambda: _Session(Transcript(self._thinker, self._frame), []))
         # The last id is always evaluated again, since its row of logits is needed.
         session.transcript.rollback(min(common_prefix_length(session.transcript.ids, ids), len(ids) - 1))
         session.ids, session.prompt_length = ids, len(prompt_ids)
         session.ready, session.last_row = False, None
 
     def listen(self, session_id: bytes, features: SpeechFeatures) -> None:
-        session = self._session(session_id)
+        session = self._sessions.find(session_id)
         if features != session.transcript.features:
             session.transcript.hear(features)
             session.ready, session.last_row = False, None
 
     def prefill(self, session_id: bytes) -> int:
         """The recording first, then the ids in chunks."""
-        session = self._session(session_id)
+        session = self._sessions.find(session_id)
         transcript, total = session.transcript, len(session.ids)
         if session.ready:
             return 0
@@ -192,8 +170,7 @@ class QwenOmniTarget:
         return total - end
 
     def score(self, requests: Sequence[ScoreRequest]) -> Sequence[Float32Array]:
-        if len(requests) > self.max_batch_sessions:
-            raise BackendError(f"{len(requests)} sessions in one pass; legal: {self.max_batch_sessions}.")
+        check_pass(requests, self.max_batch_sessions)
         return [self._rows(request) for request in requests]
 
     def _rows(self, request: ScoreRequest) -> Float32Array:
@@ -210,40 +187,22 @@ class QwenOmniTarget:
         return np.vstack([session.last_row, rows])
 
     def close(self, session_id: bytes) -> None:
-        self._sessions.pop(session_id, None)
+        self._sessions.close(session_id)
 
     def shutdown(self) -> None:
         self._sessions.clear()
         self._thinker.free()
 
-    def _session(self, session_id: bytes) -> _Session:
-        session = self._sessions.get(session_id)
-        if session is None:
-            raise SessionLostError("The target holds no such session.", remedy="Open it again.")
-        return session
-
-    def _check_fits(self, length: int) -> None:
-        if length > self.info.context_length:
-            raise ContextLengthError(
-                f"{length} tokens do not fit the target model's context of {self.info.context_length}.",
-                field="context_length",
-                remedy="Shorten the prompt or serve the model with a longer context.",
-            )
-
     def _checked(self, request: ScoreRequest) -> _Session:
-        session = self._session(request.session_id)
-        if not session.ready:
-            raise BackendError("Score before the session is prefilled.")
-        if not session.prompt_length <= request.length <= len(session.ids):
-            raise BackendError(
-                f"Cannot score from position {request.length}; legal: {session.prompt_length} (the prompt's end) to "
-                f"{len(session.ids)}."
-            )
-        if not request.committed_ids and (session.last_row is None or session.row_length != request.length):
-            raise BackendError("No row is held for the last token.", remedy="Score it again as a committed token.")
-        check_ids(request.committed_ids, self.info.num_ids)
-        check_ids(request.draft_ids, self.info.num_ids)
-        self._check_fits(request.length + len(request.committed_ids) + len(request.draft_ids))
+        session = self._sessions.find(request.session_id)
+        check_request(
+            request,
+            self.info,
+            ready=session.ready,
+            first=session.prompt_length,
+            last=len(session.ids),
+            holds_row=session.last_row is not None and session.row_length == request.length,
+        )
         return session
 
 

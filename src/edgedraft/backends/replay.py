@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from edgedraft.backends.base import BackendOptions, ScoreRequest
+from edgedraft.backends.contract_checks import check_ids
 from edgedraft.backends.spec import check_setting, parse_settings
 from edgedraft.backends.toy import ToyDraft, ToyTarget
 from edgedraft.backends.trace import RecordedText, Trace, find_trace, read_trace
-from edgedraft.errors import BackendError, InvalidRequestError
+from edgedraft.errors import InvalidRequestError
 from edgedraft.types import Float32Array, ModelInfo
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class ReplayTokenizer:
         return self.prompt_ids(number)
 
     def token_bytes(self, token_id: int) -> bytes:
-        self.check_ids([token_id])
+        check_ids([token_id], self.num_ids)
         if token_id in self.eos_ids or token_id == self._pad_id:
             return b""
         if token_id >= self._first_text_id:
@@ -145,18 +146,12 @@ class ReplayTokenizer:
 
     def identity(self, token_id: int) -> bytes:
         """The id in the file, the text's name, or which control token it is."""
-        self.check_ids([token_id])
+        check_ids([token_id], self.num_ids)
         if token_id < self._first_text_id:
             return f"recorded:{self._recorded_ids[token_id]}".encode()
         if token_id < self._pad_id:
             return f"text:{self.text_of(token_id).id}".encode()
         return b"control:padding" if token_id == self._pad_id else b"control:end"
-
-    def check_ids(self, token_ids: Sequence[int]) -> None:
-        """Raise `InvalidRequestError` for an id that does not exist."""
-        for token_id in (min(token_ids), max(token_ids)) if token_ids else ():
-            if not 0 <= token_id < self.num_ids:
-                raise InvalidRequestError(f"token id is {token_id}; legal: 0 to {self.num_ids - 1}.", field="token_ids")
 
 
 def _ids_of(text: RecordedText) -> set[int]:
@@ -178,7 +173,6 @@ class _RecordedModel:
         path, self.profile = parse_replay(rest)
         trace = read_trace(path)
         self.tokenizer = ReplayTokenizer(trace)
-        self.check_ids = self.tokenizer.check_ids
         self._file_name = path.name
 
     def info(self, context_length: int | None) -> ModelInfo:
@@ -195,11 +189,9 @@ class _RecordedModel:
         )
 
     def logits(self, context: Sequence[int]) -> Float32Array:
-        """The row after `context`, float32, shape (num_ids,), a new array; the end of sequence where nothing is
-        recorded. Raises `BackendError` for an empty context.
+        """The row after `context`, at least one id: float32, shape (num_ids,), a new array; the end of sequence where
+        nothing is recorded.
         """
-        if not context:
-            raise BackendError("a row needs at least one token before it.")
         text = self.tokenizer.text_of(context[0])
         index = len(context) - text.num_prompt_tokens
         return self.row(text, index) if 0 <= index < text.num_tokens else self.end_row()
@@ -309,7 +301,7 @@ class ReplayTarget(ToyTarget):
 
 
 def _as_toy(model: _RecordedModel) -> ToyModel:
-    """The toy back ends use no more of a model than `info`, `check_ids` and `logits`."""
+    """The toy back ends use no more of a model than `info` and `logits`."""
     return cast("ToyModel", model)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import string
 
+from edgedraft.backends.contract_checks import check_ids
 from edgedraft.backends.toy_model import NUM_SPECIAL
-from edgedraft.errors import InvalidRequestError
 
 NUM_BYTES = 256
 SPECIAL_TEXTS = ("<s>", "</s>", "<|im_start|>", "<|im_end|>")
@@ -58,8 +58,7 @@ class ToyTokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """Raises `InvalidRequestError` for an id that is no token."""
-        if not 0 <= token_id < self.num_ids:
-            raise InvalidRequestError(f"token id is {token_id}; legal: 0 to {self.num_ids - 1}.", field="token_ids")
+        check_ids([token_id], self.num_ids)
         if token_id >= self.num_plain:
             return b""
         if not self.bytewise:

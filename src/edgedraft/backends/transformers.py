@@ -15,6 +15,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgedraft.backends.base import BackendOptions, ScoreRequest, Tokenizer
+from edgedraft.backends.contract_checks import (
+    check_can_draft,
+    check_draft_fits,
+    check_ids,
+    check_options,
+    check_pass,
+    check_range,
+    check_request,
+    check_rollback,
+    checked_text,
+)
+from edgedraft.backends.session_table import SessionTable
 from edgedraft.backends.transformers_engine import (
     DEFAULT_CONTEXT_TOKENS,
     Block,
@@ -26,36 +38,11 @@ from edgedraft.backends.transformers_engine import (
 from edgedraft.backends.transformers_files import ModelSource, parse_source, read_chat_template
 from edgedraft.backends.transformers_tokenizer import TransformersTokenizer
 from edgedraft.core.sequence import common_prefix_length
-from edgedraft.errors import (
-    BackendError,
-    ContextLengthError,
-    InvalidRequestError,
-    ModelFileError,
-    SaturatedError,
-    SessionLostError,
-)
+from edgedraft.errors import ModelFileError
 from edgedraft.types import Float32Array, ModelInfo
 
 EXACT_BLOCK_TOKENS = 16
 DRAFT_CHUNK_TOKENS = 512
-MAX_SESSIONS = 256
-MAX_CHUNK_TOKENS = 4096
-MAX_THREADS = 512
-
-
-def check_range(field_name: str, value: int, most: int) -> None:
-    """Raise `InvalidRequestError` unless 1 <= value <= most."""
-    if not 1 <= value <= most:
-        raise InvalidRequestError(f"{field_name} is {value}; legal: 1 to {most}.", field=field_name)
-
-
-def check_ids(token_ids: Sequence[int], num_ids: int) -> None:
-    """Raise `InvalidRequestError` for an id outside the vocabulary."""
-    for token_id in token_ids:
-        if not 0 <= token_id < num_ids:
-            raise InvalidRequestError(
-                f"token id {token_id} is not in the vocabulary; legal: 0 to {num_ids - 1}.", field="token_ids"
-            )
 
 
 def _context_length(model: LoadedModel, options: BackendOptions) -> int:
@@ -99,8 +86,7 @@ class TransformersDraft:
     """See `base.DraftBackend`."""
 
     def __init__(self, source: ModelSource, options: BackendOptions) -> None:
-        if options.threads is not None:
-            check_range("threads", options.threads, MAX_THREADS)
+        check_options(options)
         tokenizer = _open_tokenizer(source)
         self._model = load_model(source, threads=options.threads)
         self.info = _model_info(self._model, tokenizer, _context_length(self._model, options))
@@ -111,13 +97,7 @@ class TransformersDraft:
 
     def append(self, token_ids: Sequence[int]) -> None:
         check_ids(token_ids, self.info.num_ids)
-        new_length = self.length + len(token_ids)
-        if new_length > self.info.context_length:
-            raise ContextLengthError(
-                f"{new_length} tokens do not fit the draft model's context of {self.info.context_length}.",
-                field="context_length",
-                remedy="Raise the draft's context length, or go on without a draft.",
-            )
+        check_draft_fits(self.length + len(token_ids), self.info)
         for start in range(0, len(token_ids), DRAFT_CHUNK_TOKENS):
             self._feed(token_ids[start : start + DRAFT_CHUNK_TOKENS])
 
@@ -129,8 +109,7 @@ class TransformersDraft:
         return row
 
     def rollback(self, length: int) -> None:
-        if not 0 <= length <= self.length:
-            raise InvalidRequestError(f"rollback to {length}; legal: 0 to {self.length}.", field="length")
+        check_rollback(length, self.length)
         if length < self.length:
             self._text.rollback(length)
             del self._ids[length:]
@@ -138,8 +117,7 @@ class TransformersDraft:
             self._row = None
 
     def draft(self) -> Float32Array:
-        if self.length == 0:
-            raise InvalidRequestError("draft needs at least one token held; append the prompt first.", field="length")
+        check_can_draft(self.length)
         if self._row is not None:
             return self._row
         last_id = self._ids[-1]  # after a rollback the row of the last id is gone: evaluate that id again
@@ -170,18 +148,14 @@ class TransformersTarget:
     """See `base.TargetBackend`. Each session has a cache of its own; a pass over several pads them to one length."""
 
     def __init__(self, source: ModelSource, options: BackendOptions) -> None:
+        check_options(options)
         self._exact = exact = options.deterministic
-        check_range("max_sessions", options.max_sessions, MAX_SESSIONS)
-        check_range("prefill_chunk_tokens", options.prefill_chunk_tokens, MAX_CHUNK_TOKENS)
-        if options.threads is not None:
-            check_range("threads", options.threads, MAX_THREADS)
         tokenizer = _open_tokenizer(source)
         self._model = load_model(source, threads=options.threads or (1 if exact else None), cpu_only=exact)
         self._context_length = _context_length(self._model, options)
         self.max_batch_sessions = 1 if exact else options.max_sessions
-        self._max_sessions = options.max_sessions
         self._chunk = options.prefill_chunk_tokens
-        self._sessions: dict[bytes, _Session] = {}
+        self._sessions = SessionTable[_Session](options.max_sessions)
         doubt = self._doubt() if exact else "sessions share passes"
         self.info = _model_info(
             self._model,
@@ -218,16 +192,8 @@ class TransformersTarget:
         return ""
 
     def open(self, session_id: bytes, prompt_ids: Sequence[int], committed_ids: Sequence[int]) -> None:
-        if not prompt_ids:
-            raise InvalidRequestError("the prompt is empty; legal: at least one token.", field="prompt_ids")
-        ids = [*prompt_ids, *committed_ids]
-        check_ids(ids, self.info.num_ids)
-        self._check_fits(len(ids))
-        session = self._sessions.get(session_id)
-        if session is None:
-            if len(self._sessions) >= self._max_sessions:
-                raise SaturatedError(f"All {len(self._sessions)} sessions of the target are in use.")
-            session = self._sessions[session_id] = _Session()
+        ids = checked_text(prompt_ids, committed_ids, self.info)
+        session = self._sessions.open(session_id, _Session)
         session.text.rollback(self._reusable_length(session, ids, len(prompt_ids)))
         session.ids, session.prompt_length = ids, len(prompt_ids)
         session.ready, session.last_row = False, None
@@ -244,7 +210,7 @@ class TransformersTarget:
         return min(equal, prompt_length, session.prompt_length) // self._chunk * self._chunk
 
     def prefill(self, session_id: bytes) -> int:
-        session = self._session(session_id)
+        session = self._sessions.find(session_id)
         total, position = len(session.ids), session.text.length
         if session.ready:
             return 0
@@ -261,13 +227,8 @@ class TransformersTarget:
         return total - end
 
     def score(self, requests: Sequence[ScoreRequest]) -> Sequence[Float32Array]:
-        if len(requests) > self.max_batch_sessions:
-            raise BackendError(f"{len(requests)} sessions in one pass; legal: {self.max_batch_sessions}.")
-        if len({request.session_id for request in requests}) != len(requests):
-            raise BackendError("A session appears twice in one pass.")
-        for request in requests:
-            self._check_request(request)
-        sessions = [self._session(request.session_id) for request in requests]
+        check_pass(requests, self.max_batch_sessions)
+        sessions = [self._checked(request) for request in requests]
         for request, session in zip(requests, sessions, strict=True):
             if request.length < session.row_length:
                 session.last_row = None
@@ -321,40 +282,23 @@ class TransformersTarget:
         return np.empty((0, self._model.vocab_size), dtype=np.float32)
 
     def close(self, session_id: bytes) -> None:
-        self._sessions.pop(session_id, None)
+        self._sessions.close(session_id)
 
     def shutdown(self) -> None:
         self._sessions.clear()
         self._model.free()
 
-    def _session(self, session_id: bytes) -> _Session:
-        session = self._sessions.get(session_id)
-        if session is None:
-            raise SessionLostError("The target holds no such session.", remedy="Open it again.")
+    def _checked(self, request: ScoreRequest) -> _Session:
+        session = self._sessions.find(request.session_id)
+        check_request(
+            request,
+            self.info,
+            ready=session.ready,
+            first=session.prompt_length,
+            last=len(session.ids),
+            holds_row=session.last_row is not None and session.row_length == request.length,
+        )
         return session
-
-    def _check_fits(self, length: int) -> None:
-        if length > self.info.context_length:
-            raise ContextLengthError(
-                f"{length} tokens do not fit the target model's context of {self.info.context_length}.",
-                field="context_length",
-                remedy="Shorten the prompt or serve the model with a longer context.",
-            )
-
-    def _check_request(self, request: ScoreRequest) -> None:
-        session = self._session(request.session_id)
-        if not session.ready:
-            raise BackendError("Score before the session is prefilled.")
-        if not session.prompt_length <= request.length <= len(session.ids):
-            raise BackendError(
-                f"Cannot score from position {request.length}; legal: {session.prompt_length} (the prompt's end) to "
-                f"{len(session.ids)}."
-            )
-        if not request.committed_ids and (session.last_row is None or session.row_length != request.length):
-            raise BackendError("No row is held for the last token.", remedy="Score it again as a committed token.")
-        check_ids(request.committed_ids, self.info.num_ids)
-        check_ids(request.draft_ids, self.info.num_ids)
-        self._check_fits(request.length + len(request.committed_ids) + len(request.draft_ids))
 
 
 class TransformersFamily:

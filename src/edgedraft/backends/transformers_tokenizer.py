@@ -11,8 +11,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from edgedraft.backends.contract_checks import check_ids
 from edgedraft.backends.transformers_files import TokenizerFiles, read_tokenizer_files
-from edgedraft.errors import InvalidRequestError, ModelFileError, UnsupportedError
+from edgedraft.errors import ModelFileError, UnsupportedError
 
 # The attribute bits of llama.cpp, and what carries no text.
 UNKNOWN, UNUSED, NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 2, 4, 8, 16, 32
@@ -89,10 +90,7 @@ class TransformersTokenizer:
         return b"%d:%b" % self._entry(token_id)
 
     def _entry(self, token_id: int) -> tuple[int, bytes]:
-        if not 0 <= token_id < self.num_ids:
-            raise InvalidRequestError(
-                f"token id {token_id} is not in the vocabulary; legal: 0 to {self.num_ids - 1}.", field="token_ids"
-            )
+        check_ids([token_id], self.num_ids)
         return self._entries[token_id]
 
 

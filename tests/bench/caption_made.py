@@ -116,7 +116,9 @@ def _sweeps() -> list[Sweep]:
     ]
     few = [Curve(label="ugsd", arm=arm("ugsd"), points=[_point(x, 0.4, 78 - x) for x in (0, 3, 5)])]
     named = [("threshold", [entropy, chance]), ("rtt", times), ("bandwidth", times), ("rank", few), ("length", few)]
-    return [Sweep(name=name, x_label=f"{name} of it", setting=SETTING, curves=curves) for name, curves in named]
+    return [
+        Sweep(name=name, x_label=f"{name} of it", num_clips=4, setting=SETTING, curves=curves) for name, curves in named
+    ]
 
 
 def _live() -> LiveRun:
@@ -184,7 +186,7 @@ def made_results(*, differing: tuple[str, ...] = (), live: bool = True) -> Capti
         tuned=[tuned],
         arms=arms,
         exact=ExactCheck(num_clips=4, differing=list(differing)),
-        ratios=[TimeRatio(arm="ugsd", setting=SETTING, ratio=around(1.03, 0.02))],
+        ratios=[TimeRatio(arm="ugsd", num_clips=4, setting=SETTING, ratio=around(1.03, 0.02))],
         sweeps=_sweeps(),
         live=[_live()] if live else [],
         notes=["A note of the run."],

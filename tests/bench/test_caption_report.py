@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -19,7 +21,7 @@ from edgedraft.caption.intervals import GapClosed
 from edgedraft.errors import InvalidRequestError, UnsupportedError
 from edgedraft.types import TokenKind
 
-from .caption_made import around, made_clips, made_results
+from .caption_made import LANGUAGES, around, made_clips, made_results
 from .test_report import outline
 
 PICTURES = ["quality-share", "time-rtt", "time-bandwidth", "sweep-rank", "sweep-length", "entropy", "bytes"]
@@ -86,6 +88,50 @@ def test_live_is_beside_virtual_time() -> None:
     assert "No GPU." in table.note
     assert "All captions equal" in table.note
     assert not any(table.id == "live" for table in caption_tables(made_results(live=False)))
+
+
+def test_every_table_says_of_how_many_clips_it_is() -> None:
+    titles = {table.id: table.title for table in caption_tables(made_results())}
+    assert (titles["quality-en"], titles["costs"]) == ("Captions in en, 2 clips", "What captions cost, 4 clips")
+    assert (titles["points-1"], titles["live"]) == ("Sweep: rtt, 4 clips", "Live, 4 clips")
+    assert titles["tuned"] == "Thresholds, 6 clips of the dev set"
+    assert _row(_table("ratios"), "ugsd")["clips"] == 4
+    captions = {picture.id: picture.caption for picture in caption_pictures(made_results(), made_clips())}
+    for id_ in ("quality-share", "time-rtt", "time-bandwidth", "sweep-rank", "sweep-length"):
+        assert "over 4 clips" in captions[id_], id_
+
+
+WORDS = {"arm", "name", "language", "tokenisation", "edge", "measure", "reason", "gate", "unit", "forced", "controls"}
+
+
+def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
+    """Every value of a JSON object with the name of the field that holds it."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from _leaves(name if key in (*LANGUAGES, "value", "low", "high") else key, each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _leaves(name, each)
+    else:
+        yield name, value
+
+
+def test_in_json_every_figure_is_a_number() -> None:
+    tables = json.loads(json.dumps([table.to_dict() for table in caption_tables(made_results())]))
+    found = [each for table in tables for row in table["rows"] for each in _leaves("", row)]
+    assert {name for name, value in found if isinstance(value, str)} <= WORDS
+    assert {table["id"] for table in tables} >= {"quality-en", "costs", "live", "ratios", "tuned", "arms", "points-4"}
+
+
+def test_figures_in_json_have_units_and_are_those_of_the_tables() -> None:
+    (row,) = [row for row in _table("quality-en").to_dict()["rows"] if row["arm"] == "ugsd"]  # type: ignore[attr-defined]
+    assert row["bleu_1"] == {"value": 78.0, "low": 77.0, "high": 79.0}
+    assert row["gap_closed_share"]["value"] == pytest.approx(0.8)
+    assert row["total_s"]["value"] == 1.2
+    swept = [table.to_dict()["rows"][-1] for table in caption_tables(made_results()) if "points" in table.id]  # type: ignore[index]
+    names = ("chance_share", "rtt_s", "bandwidth_bytes_per_s", "rank", "block_tokens")
+    assert [row[name] for row, name in zip(swept, names, strict=True)] == [0.6, 0.3, 0.3, 5, 5]
+    assert all(len({*names, "threshold"} & row.keys()) == 1 for row in swept)
 
 
 def test_every_point_of_every_sweep_is_in_a_table() -> None:

@@ -28,8 +28,15 @@ from edgedraft.bench.caption_results import (
     read_results,
     write_results,
 )
-from edgedraft.bench.caption_runs import CaptionBench, CaptionPlan, run_caption_bench
+from edgedraft.bench.caption_runs import (
+    DEFAULT_EDGE_STEP_S,
+    DEFAULT_RTT_S,
+    CaptionBench,
+    CaptionPlan,
+    run_caption_bench,
+)
 from edgedraft.bench.caption_scores import ScoreBook, costs
+from edgedraft.bench.caption_sweeps import BANDWIDTHS_BYTES_PER_S, Sweeper
 from edgedraft.bench.caption_tuning import GOAL, Tuner, threshold_doubting
 from edgedraft.bench.caption_virtual import VirtualCaptions
 from edgedraft.caption.dataset import Dataset, load_dataset
@@ -37,7 +44,7 @@ from edgedraft.caption.synthetic import write_wav
 from edgedraft.core.events import REQUESTED, RunPass
 from edgedraft.core.gate import Measure
 from edgedraft.core.verify import verify
-from edgedraft.errors import InvalidRequestError, UnsupportedError
+from edgedraft.errors import InvalidRequestError, SessionLostError, UnsupportedError
 from edgedraft.speech_features import FeatureDtype
 from edgedraft.types import Float32Array, Rule, SamplingParams
 
@@ -304,7 +311,6 @@ def run(pair: CaptionPair, truthful: Dataset, specs: tuple[str, str]) -> tuple[C
         sweeps=["rank", "rtt"],
         max_tokens=MAX_TOKENS,
         num_chances=1,
-        sweep_clips=1,
     )
     return CaptionBench(pair, plan).run(truthful, truthful)
 
@@ -351,12 +357,43 @@ def test_drafting_ahead_gains_time_over_waiting_and_nothing_else(run: tuple[Capt
     curves = {curve.label: curve.points for curve in run[0].sweeps[1].curves}
     for ahead, waiting in zip(curves["ugsd-sparse"], curves["ugsd-sparse, waiting"], strict=True):
         assert ahead.bleu_1 == waiting.bleu_1
-        if ahead.x >= 0.03:  # nearer, a correction waits for the step that is under way
+        if ahead.x > DEFAULT_EDGE_STEP_S:  # nearer, a correction waits for the step that is under way
             assert ahead.total_s < waiting.total_s
     edge_s = [point.total_s for point in curves["edge-only"]]
     assert edge_s == [edge_s[0]] * len(edge_s)
     cloud_s = [point.total_s for point in curves["cloud-only"]]
     assert cloud_s == sorted(cloud_s)
+
+
+def test_times_over_links_are_of_all_clips(run: tuple[CaptionResults, list[ClipRecord]]) -> None:
+    results, clips = run
+    num_clips = results.arm("ugsd").costs[0].num_clips
+    assert {each.num_clips for each in (*results.sweeps, *results.ratios)} == {num_clips} == {4}
+    for curve in results.sweeps[1].curves:
+        if not curve.label.endswith(", waiting"):
+            (point,) = [point for point in curve.points if point.x == DEFAULT_RTT_S]
+            assert point.total_s == results.arm(curve.label).costs[0].total_s
+    ratio = next(each for each in results.ratios if each.arm == "ugsd" and each.setting == results.setting)
+    took_s = {arm: sum(clip.total_s for clip in clips if clip.arm == arm) for arm in ("ugsd", "edge-only")}
+    assert ratio.ratio.value == pytest.approx(took_s["ugsd"] / took_s["edge-only"])
+
+
+def test_a_point_that_a_link_is_too_thin_for_is_left_out_and_told(
+    captions: VirtualCaptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edge, cloud = captions.records(EDGE, SETTING), captions.records(CLOUD, SETTING)
+    records = captions.records
+
+    def thin(arm: Arm, setting: Setting) -> list[ClipRecord]:
+        if setting.bytes_per_s_up == BANDWIDTHS_BYTES_PER_S[0]:
+            raise SessionLostError("silent for too long.")
+        return records(arm, setting)
+
+    monkeypatch.setattr(captions, "records", thin)
+    sweeper = Sweeper(captions, ScoreBook(captions.clips), edge, cloud, lambda text: None)
+    (curve,) = sweeper.bandwidths([EXACT], SETTING).curves
+    assert [point.x for point in curve.points] == list(BANDWIDTHS_BYTES_PER_S[1:])
+    assert curve.failures == ["bandwidth 2000, exact: silent for too long."]
 
 
 def test_results_come_back_from_their_files(run: tuple[CaptionResults, list[ClipRecord]], tmp_path: Path) -> None:

@@ -16,12 +16,11 @@ from edgedraft.bench.results import (
     RunDirectory,
     Span,
     Timeline,
-    exclusively,
     manifest,
-    read_manifest,
     read_rows,
     read_timelines,
 )
+from edgedraft.bench.run_folder import exclusively, read_manifest
 from edgedraft.errors import InvalidRequestError
 
 OURS = manifest(cells={"a": "1"}, strategies=["vanilla"], trace_sha256="f" * 64, live=False)

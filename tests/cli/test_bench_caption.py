@@ -9,8 +9,11 @@ import pytest
 from tests.backends.captioner_pair import write_dataset, write_pair
 from tests.bench.caption_made import made_clips, made_results
 
-from edgedraft.bench import caption_report
+from edgedraft.bench import caption_live, caption_report
+from edgedraft.bench.caption_arm_runs import ArmRuns
 from edgedraft.bench.caption_results import CaptionResults, ClipRecord, read_clips, read_results
+from edgedraft.bench.caption_steps import Steps
+from edgedraft.bench.caption_virtual import VirtualCaptions
 from edgedraft.cli import bench_caption
 
 QUICK = ("--arm", "ugsd-sparse", "--sweeps", "none", "--max-tokens", "12")
@@ -32,8 +35,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Results without a run; the plans that were to be run."""
     plans: list[Any] = []
 
-    def run(test: object, dev: object, plan: object, progress: object) -> tuple[CaptionResults, list[ClipRecord]]:
+    def run(
+        test: object, dev: object, plan: object, progress: object, steps: Steps
+    ) -> tuple[CaptionResults, list[ClipRecord]]:
         plans.append((test, dev, plan))
+        steps.begin({})
         return made_results(), made_clips()
 
     monkeypatch.setattr(bench_caption, "run_caption_bench", run)
@@ -125,8 +131,41 @@ def test_results_are_never_written_over(
     assert run("bench", "caption", str(data), *out).code == 0
     again = run("bench", "caption", str(data), *out)
     assert again.code == 2
-    assert "already holds results" in again.err
+    assert "already holds a bench run. Use --resume to go on with it, or another --out." in again.err
     assert len(made) == 1
+
+
+def test_a_run_that_was_cut_goes_on_with_resume(
+    run, data: Path, models: tuple[str, ...], unpictured: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First Ctrl-C comes between captions, then while captions are made live."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    out = tmp_path / "out"
+    live = ("--live", "2", "--edge-step-ms", "1", "--rtt-ms", "5")
+    command = ("bench", "caption", str(data), "--out", str(out), *models, *QUICK, *live)
+    with monkeypatch.context() as cut:
+        cut.setattr(ArmRuns, "run_controls", interrupt)
+        assert run(*command).code == 130
+    assert "with --resume where a run was cut" in run("bench", "report", str(out), "--json").err
+    assert "Use --resume to go on with it" in run(*command).err
+    assert "another 'seed': 0 there, 1 now" in run(*command, "--resume", "--seed", "1").err
+    with monkeypatch.context() as cut:
+        cut.setattr(caption_live, "measure_live", interrupt)
+        assert run(*command, "--resume").code == 130
+    before = read_results(out)
+    assert before.live == []
+    with monkeypatch.context() as known:
+        known.setattr(VirtualCaptions, "record", lambda *_: pytest.fail("this was captioned before"))
+        done = run(*command, "--resume", "--json")
+        assert (done.code, done.err) == (0, "")
+        results = read_results(out)
+        assert (results.arms, results.ratios, results.setting) == (before.arms, before.ratios, before.setting)
+        known.setattr(caption_live, "measure_live", lambda *_: pytest.fail("this was measured before"))
+        assert run(*command, "--resume").code == 0
+    assert read_results(out).live == results.live != []
 
 
 @pytest.mark.parametrize(
@@ -153,4 +192,4 @@ def test_what_cannot_be_done_is_said_in_one_line(
     assert done.code == 2
     assert said in done.err
     assert "Traceback" not in done.err
-    assert not (tmp_path / "out" / "results.json").exists()
+    assert {path.name for path in (tmp_path / "out").glob("*")} <= {".lock"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -10,6 +11,7 @@ from edgedraft.bench.caption_arms import CLOUD_ONLY, EDGE_ONLY, EXACT, control
 from edgedraft.bench.caption_clips import Progress
 from edgedraft.bench.caption_results import Arm, ArmResult, ClipRecord, ExactCheck, Setting
 from edgedraft.bench.caption_scores import ScoreBook, costs, verified_share
+from edgedraft.bench.caption_steps import NOTHING_KEPT, Steps
 from edgedraft.bench.caption_virtual import VirtualCaptions
 
 SHARE_TOLERANCE = 0.003
@@ -20,7 +22,14 @@ class ArmRuns:
     """`records`: of every arm that was run, by its name, one for each clip in the order of the clips."""
 
     def __init__(
-        self, captions: VirtualCaptions, book: ScoreBook, setting: Setting, progress: Progress, *, seed: int
+        self,
+        captions: VirtualCaptions,
+        book: ScoreBook,
+        setting: Setting,
+        progress: Progress,
+        *,
+        seed: int,
+        steps: Steps = NOTHING_KEPT,
     ) -> None:
         self.captions = captions
         self.setting = setting
@@ -28,6 +37,7 @@ class ArmRuns:
         self._book = book
         self._progress = progress
         self._seed = seed
+        self._steps = steps
         self._arms: list[Arm] = []
 
     def run(self, arms: Sequence[Arm]) -> None:
@@ -37,7 +47,8 @@ class ArmRuns:
         clips = self.captions.clips
         for number, clip in enumerate(clips, 1):
             for arm in arms:
-                found[arm.name].append(self.captions.record(arm, clip, self.setting))
+                take = partial(self.captions.record, arm, clip, self.setting)
+                found[arm.name].append(self._steps.once(f"{arm.name}, {clip.id}", ClipRecord, take))
             if number % 50 == 0 or number == len(clips):
                 self._progress(f"captioned {number} of {len(clips)} clips by {len(arms)} arms")
         self.records.update(found)
@@ -47,7 +58,9 @@ class ArmRuns:
         for arm in [arm for arm in self._arms if arm.name in names]:
             wanted = verified_share(self.records[arm.name])
             for seed in range(num_chances):
-                chance, records = self._at_share(control(arm, seed), wanted)
+                chance = control(arm, seed)
+                take = partial(self._at_share, chance, wanted)
+                chance, records = self._steps.once(chance.name, tuple[Arm, list[ClipRecord]], take)
                 self._arms.append(chance)
                 self.records[chance.name] = records
             self._progress(f"chance in the place of {arm.name}, {num_chances} times at {wanted:.1%}")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
+import msgspec
 import numpy as np
 
 from edgedraft.backends.base import ListeningDraft
 from edgedraft.caption.audio import load
 from edgedraft.caption.dataset import Dataset, DatasetItem
+from edgedraft.caption.excerpts import spoken_part
 from edgedraft.caption.features import extract
 from edgedraft.errors import EdgedraftError, InvalidRequestError
 from edgedraft.speech_features import FeatureDtype, SpeechFeatures
@@ -68,7 +71,7 @@ def hear(
     listened: list[float] = []
     for number, item in enumerate(dataset.items, 1):
         try:
-            recording = load(item.path)
+            recording = spoken_part(load(item.path))
             started_s = perf_counter()
             spec = draft.info.features or draft.sends
             heard, sent = extract(recording, spec, FeatureDtype.FLOAT16), extract(recording, draft.sends, dtype)
@@ -88,6 +91,15 @@ def hear(
             remedy="Leave them out, or cut long ones at their pauses.",
         )
     return Clips(clips=tuple(clips), listen_s_per_s=float(np.median(listened)))
+
+
+def content_of(dataset: Dataset) -> str:
+    """A digest of captions and recordings, wherever they lie."""
+    found = hashlib.sha256()
+    for item in dataset.items:
+        said = (item.name, item.language, item.captions, item.attributes, item.affect)
+        found.update(msgspec.json.encode(said) + hashlib.sha256(item.path.read_bytes()).digest())
+    return f"{len(dataset.items)} clips, sha256 {found.hexdigest()}"
 
 
 def _clip(item: DatasetItem, seconds: float, heard: SpeechFeatures, sent: SpeechFeatures) -> Clip:

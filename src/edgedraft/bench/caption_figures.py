@@ -82,8 +82,8 @@ def quality_curve(results: CaptionResults, sweep: Sweep, number: int = 0) -> Pic
     grid[0, 0].set_ylabel("BLEU-1")
     draw_legend(figure, grid[0, 0], columns=4)
     caption = (
-        "BLEU-1 over the share of drafted tokens that a verdict was asked for; each point is a threshold of the gate. "
-        "Grey: tokens chosen by chance. Up and to the left is better."
+        "BLEU-1 over the share of drafted tokens that a verdict was asked for; each point is a threshold of the gate, "
+        f"over {sweep.num_clips:,} clips. Grey: tokens chosen by chance. Up and to the left is better."
     )
     return picture_of(figure, _id("quality-share", number), "Quality over the share verified", caption)
 
@@ -118,7 +118,7 @@ def trade_curves(sweep: Sweep, title: str, number: int = 0) -> Picture:
         axes.set_title(name, loc="left", fontsize=9)
         axes.set_xlabel(sweep.x_label)
     draw_legend(figure, quality)
-    caption = f"{curve.label}, all else equal."
+    caption = f"{', '.join(each.label for each in sweep.curves)}, over {sweep.num_clips:,} clips, all else equal."
     return picture_of(figure, _id(f"sweep-{sweep.name}", number), title, caption)
 
 
@@ -145,7 +145,10 @@ def time_curves(
             axes.set_xscale("log")
     grid[0, 0].set_ylabel("ms a clip")
     draw_legend(figure, grid[0, 0], columns=4)
-    caption = "Mean virtual time of a clip, from the request to its last token. Dashed: not drafting ahead."
+    caption = (
+        f"Mean virtual time of a clip, from the request to its last token, over {sweeps[0].num_clips:,} clips. "
+        "Dashed: not drafting ahead."
+    )
     return picture_of(figure, f"time-{name}", title, caption)
 
 

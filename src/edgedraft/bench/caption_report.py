@@ -15,6 +15,7 @@ from edgedraft.bench.caption_results import (
     read_results,
     to_dict,
 )
+from edgedraft.bench.caption_steps import STEPS_FILE
 from edgedraft.bench.caption_tables import caption_tables
 from edgedraft.bench.drawing import Picture
 from edgedraft.bench.html_page import html_page
@@ -62,8 +63,8 @@ def write_caption_report(directory: Path) -> Path:
 
 
 def is_caption_run(directory: Path) -> bool:
-    """Whether the directory is one of `bench caption`, not of `bench run`."""
-    return lexists(directory / CLIPS_FILE)  # False for a name that no file can have
+    """Whether the directory is one of `bench caption`, not of `bench run`; of one that was cut as well."""
+    return any(lexists(directory / name) for name in (CLIPS_FILE, STEPS_FILE))  # False for what no file can be called
 
 
 def caption_page(results: CaptionResults, tables: Sequence[Table], pictures: Sequence[Picture]) -> str:

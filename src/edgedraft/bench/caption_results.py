@@ -5,18 +5,18 @@ An *arm* is a strategy with its numbers. Shares are 0 to 1, scores 0 to 100, tim
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from edgedraft.bench.run_folder import write_lines, write_whole, writing
 from edgedraft.caption.intervals import GapClosed, Interval
 from edgedraft.errors import InvalidRequestError
 
 RESULTS_FILE, CLIPS_FILE = "results.json", "clips.jsonl"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 EVERYTHING = "all"
 """Stands where a language does, for figures over all clips."""
 
@@ -165,20 +165,26 @@ class SweepPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Points of one arm in the order of `x`. `arm`: as it is apart from what is swept."""
+    """Points of one arm in the order of `x`. `arm`: as it is apart from what is swept.
+
+    `failures`: points that a link is too thin for, in words.
+    """
 
     label: str
     arm: Arm
     points: list[SweepPoint]
+    failures: list[str] = []
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`name`: "threshold" (x: threshold, or the share asked of chance), "rank", "length" (tokens; 0: dynamic), "rtt"
     (s) or "bandwidth" (bytes/s). `setting`: apart from what is swept; a run may hold several sweeps of one name.
+    `num_clips`: that each point is over.
     """
 
     name: str
     x_label: str
+    num_clips: int
     setting: Setting
     curves: list[Curve]
 
@@ -211,9 +217,10 @@ class ExactCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class TimeRatio(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Total time of `arm` over that of edge-only, sums over the same clips; None without a draft to compare with."""
+    """Total time of `arm` over that of edge-only, sums over the same clips."""
 
     arm: str
+    num_clips: int
     setting: Setting
     ratio: Interval
 
@@ -258,6 +265,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What a run depends on. `num_clips`, `num_dev_clips`: by language. `seconds`: of audio in all.
 
     `draft_sends`: features in words, with `feature_dtype`. `versions`: packages. `command`: as typed; empty: from code.
+    `started_at`, `took_s`, `command`: of the last part, where a run that was cut was resumed.
     """
 
     format: int = FORMAT_VERSION
@@ -302,7 +310,7 @@ class CaptionResults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 # -- files -----------------------------------------------------------------------------------------------------------
 
-Value = TypeVar("Value", bound=msgspec.Struct)
+Value = TypeVar("Value")
 
 
 def write_results(directory: Path, results: CaptionResults, clips: Iterable[ClipRecord] | None = None) -> None:
@@ -310,21 +318,18 @@ def write_results(directory: Path, results: CaptionResults, clips: Iterable[Clip
 
     Raises `InvalidRequestError` where the directory cannot be written.
     """
-    try:
+    with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
         if clips is not None:
-            lines = (msgspec.json.encode(clip) + b"\n" for clip in clips)
-            _write(directory / CLIPS_FILE, b"".join(lines))
-        _write(directory / RESULTS_FILE, msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
-    except OSError as error:
-        raise InvalidRequestError(
-            f"out is {directory}, which cannot be written: {error.strerror}.", field="out", remedy="Give another --out."
-        ) from error
+            write_lines(directory / CLIPS_FILE, clips)
+        write_whole(
+            directory / RESULTS_FILE, msgspec.json.format(msgspec.json.encode(results), indent=1).decode() + "\n"
+        )
 
 
 def read_results(directory: Path) -> CaptionResults:
     """Raises `InvalidRequestError` where there are none, or of another format."""
-    results = _decoded(_read(directory / RESULTS_FILE), CaptionResults, str(directory / RESULTS_FILE))
+    results = decoded(_read(directory / RESULTS_FILE), CaptionResults, str(directory / RESULTS_FILE))
     if results.manifest.format != FORMAT_VERSION:
         raise InvalidRequestError(
             f"{directory} holds results of format {results.manifest.format}; legal: {FORMAT_VERSION}.",
@@ -337,7 +342,7 @@ def read_clips(directory: Path) -> Iterator[ClipRecord]:
     """Every caption of every arm. Raises `InvalidRequestError` naming the line that is none."""
     path = directory / CLIPS_FILE
     for number, line in enumerate(_read(path).splitlines(), 1):
-        yield _decoded(line, ClipRecord, f"{path}, line {number}")
+        yield decoded(line, ClipRecord, f"{path}, line {number}")
 
 
 def to_dict(value: msgspec.Struct | Sequence[msgspec.Struct]) -> Any:
@@ -352,20 +357,17 @@ def _read(path: Path) -> bytes:
         raise InvalidRequestError(
             f"{path} cannot be read: {error.strerror}.",
             field="directory",
-            remedy="Make one: edgedraft bench caption DATASET --out DIR.",
+            remedy="Make it: edgedraft bench caption DATASET --out DIR; with --resume where a run was cut.",
         ) from error
 
 
-def _decoded(data: bytes, kind: type[Value], place: str) -> Value:
+def decoded(data: bytes | msgspec.Raw, kind: type[Value], place: str) -> Value:
+    """A value from its JSON. Raises `InvalidRequestError`, which names the `place`."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequestError(
-            f"{place} is no {kind.__name__} of this version: {error}.", field="directory"
+            f"{place} is no {kind.__name__} of this version: {error}.",
+            field="directory",
+            remedy="Run the bench again, with another --out.",
         ) from error
-
-
-def _write(path: Path, data: bytes) -> None:
-    draft = path.with_suffix(path.suffix + ".tmp")
-    draft.write_bytes(data)
-    os.replace(draft, path)

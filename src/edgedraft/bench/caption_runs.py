@@ -6,8 +6,10 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from time import perf_counter
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,12 +27,23 @@ from edgedraft.bench.caption_arms import (
     arms_named,
     check_threshold,
 )
-from edgedraft.bench.caption_clips import Clip, Clips, Progress, hear
+from edgedraft.bench.caption_clips import Clips, Progress, content_of, hear
 from edgedraft.bench.caption_models import CaptionPair, ClipMemory
-from edgedraft.bench.caption_results import Arm, CaptionResults, ClipRecord, Manifest, Setting, Sweep, TimeRatio, Tuned
+from edgedraft.bench.caption_results import (
+    FORMAT_VERSION,
+    Arm,
+    CaptionResults,
+    ClipRecord,
+    Manifest,
+    Setting,
+    Sweep,
+    TimeRatio,
+    Tuned,
+)
 from edgedraft.bench.caption_scores import ScoreBook, column
+from edgedraft.bench.caption_steps import NOTHING_KEPT, Steps
 from edgedraft.bench.caption_sweeps import Sweeper, SweepName
-from edgedraft.bench.caption_timing import ModelTimes, measured_times
+from edgedraft.bench.caption_timing import measured_times
 from edgedraft.bench.caption_tuning import FALLBACK_SHARE, Tuner, threshold_doubting, with_thresholds
 from edgedraft.bench.caption_virtual import VirtualCaptions
 from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, DEFAULT_TARGET
@@ -43,7 +56,6 @@ from edgedraft.speech_features import FeatureDtype
 DEFAULT_EDGE_STEP_S = 0.1
 """Ten tokens a second, as a model of 3 billion parameters on a phone; the edge of the paper writes 1.5."""
 DEFAULT_RTT_S = 0.03
-SWEEP_CLIPS = 50
 PACKAGES = ("edgedraft", "numpy", "sacrebleu", "nltk", "jieba", "soundfile", "soxr")
 CONTROLLED = (SPARSE, UGSD)
 """Arms that get gates of chance at their own share."""
@@ -58,7 +70,8 @@ class CaptionPlan:
     `arms`: names of `caption_arms.ARMS` beside the two ends; None: all. `thresholds`: by arm, in place of tuned ones.
     `share`: of draft tokens that thresholds doubt where nothing was tuned. `edge_step_s`: what a draft token takes on
     the device that is imagined; None: what it takes here. `bytes_per_s`: of the link, either way; None: unlimited.
-    `num_chances`: gates of chance for each arm that is controlled. `sweep_clips`: a language, for sweeps of times.
+    `num_chances`: gates of chance for each arm that is controlled. `num_live`: clips that are captioned in real time
+    as well, once the results are there (`caption_live`).
     """
 
     draft: str = DEFAULT_DRAFT
@@ -73,12 +86,12 @@ class CaptionPlan:
     rtt_s: float = DEFAULT_RTT_S
     bytes_per_s: float | None = None
     num_chances: int = 3
-    sweep_clips: int = SWEEP_CLIPS
+    num_live: int | None = None
     seed: int = 0
     command: str = ""
 
     def __post_init__(self) -> None:
-        for name, least in (("max_tokens", 1), ("num_chances", 0), ("sweep_clips", 1), ("seed", 0)):
+        for name, least in (("max_tokens", 1), ("num_chances", 0), ("seed", 0)):
             if getattr(self, name) < least:
                 raise InvalidRequestError(f"{name} is {getattr(self, name)}; legal: {least} or more.", field=name)
         if not 0.0 < self.share < 1.0:
@@ -90,17 +103,22 @@ class CaptionPlan:
 
 
 def run_caption_bench(
-    test: Dataset, dev: Dataset | None, plan: CaptionPlan, progress: Progress = lambda text: None
+    test: Dataset,
+    dev: Dataset | None,
+    plan: CaptionPlan,
+    progress: Progress = lambda text: None,
+    steps: Steps = NOTHING_KEPT,
 ) -> tuple[CaptionResults, list[ClipRecord]]:
     """Results, and every caption of every arm. `results.exact` says whether "exact" was exact.
 
-    Nothing is written. The same plan and data give the same captions and scores; virtual times too, apart from the
-    models' own times, which are measured here. Raises `InvalidRequestError` for datasets that cannot be used (all that
-    is wrong at once) and for arms and sweeps that are none, and what the models raise.
+    `steps` may know what an earlier part of the run found; nothing else is written. The same plan and data give the
+    same captions and scores; virtual times too, apart from the models' own times, which are measured here. Raises
+    `InvalidRequestError` for datasets that cannot be used (all that is wrong at once) and for arms and sweeps that are
+    none, and what models and `steps` raise.
     """
     pair = CaptionPair.open(plan.draft, plan.target)
     try:
-        return CaptionBench(pair, plan, progress).run(test, dev)
+        return CaptionBench(pair, plan, progress, steps).run(test, dev)
     finally:
         pair.close()
 
@@ -108,10 +126,17 @@ def run_caption_bench(
 class CaptionBench:
     """One run over models that are open; `run_caption_bench` opens and closes them."""
 
-    def __init__(self, pair: CaptionPair, plan: CaptionPlan, progress: Progress = lambda text: None) -> None:
+    def __init__(
+        self,
+        pair: CaptionPair,
+        plan: CaptionPlan,
+        progress: Progress = lambda text: None,
+        steps: Steps = NOTHING_KEPT,
+    ) -> None:
         self._pair = pair
         self._plan = plan
         self._progress = progress
+        self._steps = steps
         self._memory = ClipMemory(pair, plan.max_tokens)
         self._arms = arms_named(plan.arms)
         for arm in self._arms:
@@ -123,27 +148,30 @@ class CaptionBench:
         started_s, started_at = perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
         heard = self._hear(test)
         dev_heard = None if dev is None else self._hear(dev)
-        times = measured_times(self._pair, heard.clips)
-        setting, here = (self._setting(heard, times, step_s) for step_s in (self._plan.edge_step_s, None))
+        self._steps.begin(self._depends_on(test, dev))
+        here = self._steps.once("times", Setting, partial(self._measured, heard))
+        setting = self._given(here)
         tuned = [] if dev_heard is None else self._tune(dev_heard, setting)
         book = ScoreBook(heard.clips, seed=self._plan.seed)
-        runs = ArmRuns(self._captions(heard), book, setting, self._progress, seed=self._plan.seed)
+        runs = ArmRuns(self._captions(heard), book, setting, self._progress, seed=self._plan.seed, steps=self._steps)
         runs.run(ENDS)
         arms = self._with_thresholds(runs, tuned)
         runs.run(arms[len(ENDS) :])
         runs.run_controls(CONTROLLED, self._plan.num_chances)
         named = {arm.name: arm for arm in arms}
-        few = _first(heard, self._plan.sweep_clips)
-        sweeps, failures = self._sweeps(runs, book, named, few, here)
+        sweeps = self._sweeps(runs, book, named, here)
         results = CaptionResults(
             manifest=self._manifest(test, dev, heard, dev_heard, started_at),
             setting=setting,
             tuned=tuned,
             arms=runs.results(),
             exact=runs.exact_check(),
-            ratios=self._ratios(runs, named, few, (setting, here)),
+            ratios=self._steps.once("ratios", list[TimeRatio], partial(self._ratios, runs, named, here)),
             sweeps=sweeps,
-            notes=[*self._notes(arms, tuned), *failures],
+            notes=[
+                *self._notes(arms, tuned),
+                *(line for sweep in sweeps for each in sweep.curves for line in each.failures),
+            ],
         )
         took_s = perf_counter() - started_s
         results = msgspec.structs.replace(results, manifest=msgspec.structs.replace(results.manifest, took_s=took_s))
@@ -155,18 +183,25 @@ class CaptionBench:
     def _captions(self, heard: Clips) -> VirtualCaptions:
         return VirtualCaptions(self._memory, heard.clips, max_tokens=self._plan.max_tokens, seed=self._plan.seed)
 
-    def _setting(self, heard: Clips, times: ModelTimes, edge_step_s: float | None) -> Setting:
+    def _measured(self, heard: Clips) -> Setting:
+        """With the times of both models on this machine."""
+        times = measured_times(self._pair, heard.clips)
         return Setting(
-            edge="measured" if edge_step_s is None else "given",
+            edge="measured",
             rtt_s=self._plan.rtt_s,
             bytes_per_s_up=self._plan.bytes_per_s,
             bytes_per_s_down=self._plan.bytes_per_s,
-            draft_step_s=times.draft_step_s if edge_step_s is None else edge_step_s,
+            draft_step_s=times.draft_step_s,
             listen_s_per_s=heard.listen_s_per_s,
             target_step_s=times.target_step_s,
             target_per_id_s=times.target_per_id_s,
             target_listen_s_per_s=times.target_listen_s_per_s,
         )
+
+    def _given(self, here: Setting) -> Setting:
+        """With the edge that is imagined, where one is."""
+        step_s = self._plan.edge_step_s
+        return here if step_s is None else msgspec.structs.replace(here, edge="given", draft_step_s=step_s)
 
     # -- thresholds ----------------------------------------------------------------------------------------------------
 
@@ -175,9 +210,16 @@ class CaptionBench:
         wanted = [arm for arm in self._arms if arm.tuned and arm.name not in self._plan.thresholds]
         names = {arm.name for arm in wanted}
         captions, book = self._captions(heard), ScoreBook(heard.clips, seed=self._plan.seed)
-        edge, cloud = (captions.records(arm, setting) for arm in ENDS[:2])
+        edge, cloud = (
+            self._steps.once(f"dev, {arm.name}", list[ClipRecord], partial(captions.records, arm, setting))
+            for arm in ENDS[:2]
+        )
         tuner = Tuner(captions, book, edge, cloud, setting, self._progress)
-        return [tuner.tune(arm) for arm in wanted if SAME_THRESHOLD.get(arm.name) not in names]
+        return [
+            self._steps.once(f"dev, threshold of {arm.name}", Tuned, partial(tuner.tune, arm))
+            for arm in wanted
+            if SAME_THRESHOLD.get(arm.name) not in names
+        ]
 
     def _with_thresholds(self, runs: ArmRuns, tuned: Sequence[Tuned]) -> list[Arm]:
         """Given ones, then tuned ones, then those that doubt a share of the edge's own tokens, which needs no truth."""
@@ -214,40 +256,46 @@ class CaptionBench:
 
     # -- sweeps and times ----------------------------------------------------------------------------------------------
 
-    def _sweeps(
-        self, runs: ArmRuns, book: ScoreBook, named: Mapping[str, Arm], few: Sequence[Clip], here: Setting
-    ) -> tuple[list[Sweep], list[str]]:
-        """The sweeps, and what of them could not be run."""
-        edge, cloud = runs.records[EDGE_ONLY], runs.records[CLOUD_ONLY]
-        captions, setting, seed = runs.captions, runs.setting, self._plan.seed
-        on_all = Sweeper(captions, captions.clips, book, edge, cloud, self._progress)
-        on_few = Sweeper(captions, few, ScoreBook(few, seed=seed), edge, cloud, self._progress)
+    def _sweeps(self, runs: ArmRuns, book: ScoreBook, named: Mapping[str, Arm], here: Setting) -> list[Sweep]:
+        edge, cloud, setting = runs.records[EDGE_ONLY], runs.records[CLOUD_ONLY], runs.setting
+        sweeper = Sweeper(runs.captions, book, edge, cloud, self._progress, self._steps)
         method = [named[name] for name in CONTROLLED if name in named]
         gates = [arm for arm in named.values() if arm.gate in set(Measure) and _is_plain(arm)]
         linked = [named[name] for name in (EDGE_ONLY, CLOUD_ONLY, *TIMED) if name in named]
         jobs: Mapping[SweepName, Sequence[Callable[[], Sweep]]] = {
-            SweepName.THRESHOLD: [lambda: on_all.thresholds(gates, setting)],
-            SweepName.RANK: [lambda: on_all.ranks(method, setting)],
-            SweepName.LENGTH: [lambda: on_all.lengths(method, setting)],
-            SweepName.RTT: [lambda: on_few.rtts(linked, setting), lambda: on_few.rtts(linked, here)],
-            SweepName.BANDWIDTH: [lambda: on_few.bandwidths(linked, setting)],
+            SweepName.THRESHOLD: [partial(sweeper.thresholds, gates, setting)],
+            SweepName.RANK: [partial(sweeper.ranks, method, setting)],
+            SweepName.LENGTH: [partial(sweeper.lengths, method, setting)],
+            SweepName.RTT: [partial(sweeper.rtts, linked, each) for each in dict.fromkeys((setting, here))],
+            SweepName.BANDWIDTH: [partial(sweeper.bandwidths, linked, setting)],
         }
-        sweeps = [job() for name in SweepName if name in self._plan.sweeps for job in jobs[name]]
-        return sweeps, on_few.failures
+        return [job() for name in SweepName if name in self._plan.sweeps for job in jobs[name]]
 
-    def _ratios(
-        self, runs: ArmRuns, named: Mapping[str, Arm], few: Sequence[Clip], settings: Sequence[Setting]
-    ) -> list[TimeRatio]:
+    def _ratios(self, runs: ArmRuns, named: Mapping[str, Arm], here: Setting) -> list[TimeRatio]:
         """Of the method and of the target alone, on the device that is imagined and on this machine."""
-        compared = [named[name] for name in (*TIMED, CLOUD_ONLY, EXACT) if name in named]
+        names = [name for name in (EDGE_ONLY, *TIMED, CLOUD_ONLY, EXACT) if name in named]
+        records_here = {name: runs.captions.records(named[name], here) for name in names}
         found = []
-        for setting in settings:
-            below = column(runs.captions.records(named[EDGE_ONLY], setting, few), "total_s")
-            for arm in compared:
-                above = column(runs.captions.records(arm, setting, few), "total_s")
-                ratio = ratio_interval(above, below, np.random.default_rng(self._plan.seed))
-                found.append(TimeRatio(arm=arm.name, setting=setting, ratio=ratio))
+        for setting, records in {runs.setting: runs.records, here: records_here}.items():
+            edge_s = column(records[EDGE_ONLY], "total_s")
+            for name in names[1:]:
+                total_s = column(records[name], "total_s")
+                ratio = ratio_interval(total_s, edge_s, np.random.default_rng(self._plan.seed))
+                found.append(TimeRatio(arm=name, num_clips=len(edge_s), setting=setting, ratio=ratio))
         return found
+
+    def _depends_on(self, test: Dataset, dev: Dataset | None) -> dict[str, Any]:
+        """What the figures depend on, apart from how fast this machine is: all that a run that goes on must share."""
+        plan, pair = self._plan, self._pair
+        return {
+            "format": FORMAT_VERSION,
+            **_versions(),
+            **{name: value for name, value in msgspec.to_builtins(plan).items() if name != "command"},
+            "draft": f"{plan.draft} ({pair.draft.info.identity})",
+            "target": f"{plan.target} ({pair.target.info.identity})",
+            "dataset": content_of(test),
+            "dev": None if dev is None else content_of(dev),
+        }
 
     def _manifest(
         self, test: Dataset, dev: Dataset | None, heard: Clips, dev_heard: Clips | None, started_at: str
@@ -273,15 +321,6 @@ class CaptionBench:
 def _is_plain(arm: Arm) -> bool:
     """Whether an arm differs from others by its gate, unit and lengths alone."""
     return arm.rank == 1 and not arm.forced and not arm.bonus
-
-
-def _first(heard: Clips, num_clips: int) -> list[Clip]:
-    """The first clips of each language."""
-    return [
-        clip
-        for language in heard.languages
-        for clip in [each for each in heard.clips if each.language == language][:num_clips]
-    ]
 
 
 def _versions() -> dict[str, str]:

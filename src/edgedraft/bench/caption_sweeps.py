@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
 from edgedraft.bench.caption_arms import CHANCE, control
-from edgedraft.bench.caption_clips import Clip, Progress
+from edgedraft.bench.caption_clips import Progress
 from edgedraft.bench.caption_results import Arm, ClipRecord, Curve, Setting, Sweep, SweepPoint
 from edgedraft.bench.caption_scores import ScoreBook, costs
+from edgedraft.bench.caption_steps import NOTHING_KEPT, Steps
 from edgedraft.bench.caption_tuning import threshold_doubting
 from edgedraft.bench.caption_virtual import VirtualCaptions
 from edgedraft.core.gate import Measure
 from edgedraft.errors import LinkError, SessionLostError
-from edgedraft.types import Float64Array
 
 SHARES = (0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.3, 0.5, 0.8)
 RANKS = (1, 2, 3, 5, 10, 20)
@@ -25,6 +26,9 @@ DYNAMIC = 0
 RTTS_S = (0.0, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3)
 BANDWIDTHS_BYTES_PER_S = (2e3, 8e3, 32e3, 128e3, 1e6)
 FEW_RESAMPLES = 200
+
+Variant = tuple[float, Arm, Setting]
+"""A point of a curve before it is run: where it stands, the arm, and the setting."""
 
 
 class SweepName(enum.StrEnum):
@@ -39,88 +43,90 @@ class SweepName(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sweeper:
-    """Runs sweeps over `clips` of `captions`. `edge`, `cloud`: records of the two ends, at least on these clips.
-
-    `failures`: points that a link is too thin for, in words.
-    """
+    """Runs sweeps over all clips of `captions`. `edge`, `cloud`: records of the two ends on them."""
 
     captions: VirtualCaptions
-    clips: Sequence[Clip]
     book: ScoreBook
     edge: Sequence[ClipRecord]
     cloud: Sequence[ClipRecord]
     progress: Progress
-    failures: list[str] = field(default_factory=list)
+    steps: Steps = NOTHING_KEPT
 
     def thresholds(self, arms: Sequence[Arm], setting: Setting) -> Sweep:
         """Quality against share: of each gate, and of one of chance in the place of each kind of send unit."""
         chances = {arm.unit: msgspec.structs.replace(control(arm, 0), name=f"chance, {arm.unit}") for arm in arms}
-        curves = [
-            self._curve(arm, ((x, _with_threshold(arm, x)) for x in self._candidates(arm)), setting)
-            for arm in [*arms, *chances.values()]
-        ]
-        return Sweep(name=SweepName.THRESHOLD, x_label="threshold, or share of chance", setting=setting, curves=curves)
+
+        def variants(arm: Arm) -> Iterator[Variant]:
+            return ((x, _with_threshold(arm, x), setting) for x in self._candidates(arm))
+
+        x_label = "threshold, or share of chance"
+        return self._sweep(SweepName.THRESHOLD, x_label, [*arms, *chances.values()], setting, variants)
 
     def ranks(self, arms: Sequence[Arm], setting: Setting) -> Sweep:
-        curves = [
-            self._curve(arm, ((rank, msgspec.structs.replace(arm, rank=rank)) for rank in RANKS), setting)
-            for arm in arms
-        ]
-        return Sweep(name=SweepName.RANK, x_label="rank R", setting=setting, curves=curves)
+        def variants(arm: Arm) -> Iterator[Variant]:
+            return ((rank, msgspec.structs.replace(arm, rank=rank), setting) for rank in RANKS)
+
+        return self._sweep(SweepName.RANK, "rank R", arms, setting, variants)
 
     def lengths(self, arms: Sequence[Arm], setting: Setting) -> Sweep:
-        curves = [
-            self._curve(arm, ((tokens, _with_length(arm, tokens)) for tokens in (DYNAMIC, *LENGTHS_TOKENS)), setting)
-            for arm in arms
-        ]
-        return Sweep(name=SweepName.LENGTH, x_label="block length, tokens (0: 3, 5, 7)", setting=setting, curves=curves)
+        def variants(arm: Arm) -> Iterator[Variant]:
+            return ((tokens, _with_length(arm, tokens), setting) for tokens in (DYNAMIC, *LENGTHS_TOKENS))
+
+        return self._sweep(SweepName.LENGTH, "block length, tokens (0: 3, 5, 7)", arms, setting, variants)
 
     def rtts(self, arms: Sequence[Arm], setting: Setting) -> Sweep:
         """Each gated arm with and without drafting ahead."""
-        settings = {rtt_s: msgspec.structs.replace(setting, rtt_s=rtt_s) for rtt_s in RTTS_S}
-        return self._link_sweep(SweepName.RTT, "RTT, s", arms, settings, setting)
+
+        def variants(arm: Arm) -> Iterator[Variant]:
+            return ((rtt_s, arm, msgspec.structs.replace(setting, rtt_s=rtt_s)) for rtt_s in RTTS_S)
+
+        return self._sweep(SweepName.RTT, "RTT, s", _ahead_and_not(arms), setting, variants)
 
     def bandwidths(self, arms: Sequence[Arm], setting: Setting) -> Sweep:
-        settings = {
-            rate: msgspec.structs.replace(setting, bytes_per_s_up=rate, bytes_per_s_down=rate)
-            for rate in BANDWIDTHS_BYTES_PER_S
-        }
-        return self._link_sweep(SweepName.BANDWIDTH, "bandwidth, bytes/s", arms, settings, setting)
+        """Likewise."""
 
-    def _link_sweep(
-        self, name: SweepName, x_label: str, arms: Sequence[Arm], settings: Mapping[float, Setting], setting: Setting
+        def variants(arm: Arm) -> Iterator[Variant]:
+            return (
+                (rate, arm, msgspec.structs.replace(setting, bytes_per_s_up=rate, bytes_per_s_down=rate))
+                for rate in BANDWIDTHS_BYTES_PER_S
+            )
+
+        return self._sweep(SweepName.BANDWIDTH, "bandwidth, bytes/s", _ahead_and_not(arms), setting, variants)
+
+    def _sweep(
+        self,
+        name: SweepName,
+        x_label: str,
+        arms: Sequence[Arm],
+        setting: Setting,
+        variants: Callable[[Arm], Iterable[Variant]],
     ) -> Sweep:
         curves = []
-        for arm in _ahead_and_not(arms):
-            points = []
-            for x, each in settings.items():
-                try:
-                    points.append(self._point(x, arm, each))
-                except (SessionLostError, LinkError) as error:
-                    self.failures.append(f"{name} {x:g}, {arm.name}: {error}")
-            curves.append(Curve(label=arm.name, arm=arm, points=points))
+        for arm in arms:
+            take = partial(self._curve, name, arm, variants)
+            curves.append(self.steps.once(f"sweep of {name}, {setting.edge} edge: {arm.name}", Curve, take))
             self.progress(f"sweep of {name}: {arm.name}")
-        return Sweep(name=name, x_label=x_label, setting=setting, curves=curves)
+        return Sweep(name=name, x_label=x_label, num_clips=len(self.captions.clips), setting=setting, curves=curves)
 
-    def _curve(self, arm: Arm, variants: Iterable[tuple[float, Arm]], setting: Setting) -> Curve:
-        points = sorted((self._point(x, variant, setting) for x, variant in variants), key=lambda point: point.x)
-        self.progress(f"swept {arm.name}")
-        return Curve(label=arm.name, arm=arm, points=points)
+    def _curve(self, name: SweepName, arm: Arm, variants: Callable[[Arm], Iterable[Variant]]) -> Curve:
+        points, failures = [], []
+        for x, variant, setting in variants(arm):
+            try:
+                points.append(self._point(x, variant, setting))
+            except (SessionLostError, LinkError) as error:
+                failures.append(f"{name} {x:g}, {arm.name}: {error}")
+        return Curve(label=arm.name, arm=arm, points=sorted(points, key=lambda point: point.x), failures=failures)
 
     def _candidates(self, arm: Arm) -> Sequence[float]:
         if arm.gate == CHANCE:
             return SHARES
-        own = {clip.id for clip in self.clips}
-        values: Float64Array = self.captions.draft_measures(
-            [record for record in self.edge if record.clip in own], self.clips, Measure(arm.gate)
-        )
-        return [threshold_doubting(values, Measure(arm.gate), share) for share in SHARES]
+        measure = Measure(arm.gate)
+        values = self.captions.draft_measures(self.edge, self.captions.clips, measure)
+        return [threshold_doubting(values, measure, share) for share in SHARES]
 
     def _point(self, x: float, arm: Arm, setting: Setting) -> SweepPoint:
-        records = self.captions.records(arm, setting, self.clips)
-        own = {clip.id for clip in self.clips}
-        edge, cloud = ([record for record in each if record.clip in own] for each in (self.edge, self.cloud))
-        gaps = self.book.gaps(records, edge, cloud, num_resamples=FEW_RESAMPLES)
+        records = self.captions.records(arm, setting)
+        gaps = self.book.gaps(records, self.edge, self.cloud, num_resamples=FEW_RESAMPLES)
         total = costs(records)[0]
         return SweepPoint(
             x=float(x),

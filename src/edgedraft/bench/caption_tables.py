@@ -1,32 +1,60 @@
-"""The tables of a caption bench: on the terminal, in the report and, as they are, in JSON."""
+"""The tables of a caption bench: on the terminal and in the report rounded for people, in JSON as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
-from edgedraft.bench.caption_arms import EDGE_ONLY
-from edgedraft.bench.caption_results import (
-    EVERYTHING,
-    Arm,
-    ArmResult,
-    CaptionResults,
-    Costs,
-    LanguageResult,
-    LiveArm,
-    LiveRun,
-    Setting,
-    TextScores,
+import msgspec
+
+from edgedraft.bench.caption_results import Arm, CaptionResults, LiveRun, Setting, Sweep, to_dict
+from edgedraft.bench.caption_rows import (
+    CostsRow,
+    LiveRow,
+    PointRow,
+    QualityRow,
+    RatioRow,
+    TextRow,
+    TunedRow,
+    costs_rows,
+    live_rows,
+    point_rows,
+    quality_rows,
+    ratio_rows,
+    text_rows,
+    tuned_rows,
 )
 from edgedraft.bench.tables import Entry, Table
 from edgedraft.caption.intervals import MIN_GAP_POINTS, Interval
 
-METRICS: Mapping[str, str] = {"bleu_1": "BLEU-1", "bleu_4": "BLEU-4", "meteor": "METEOR", "rouge_l": "ROUGE-L"}
 MIB = 1 << 20
 BRIEF_LIVE: tuple[str, ...] = ("arm", "TTFT ms", "OTPS", "total ms", "over edge-only")
 """What a terminal of 120 columns has room for."""
 
+Row = TypeVar("Row", bound=msgspec.Struct)
+Columns = Mapping[str, Callable[[Row], Entry]]
+"""Names of columns, and what each shows of a row."""
 
-def caption_tables(results: CaptionResults) -> list[Table]:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptionTable(Table):
+    """`figures`: what `rows` show, in full."""
+
+    figures: Sequence[msgspec.Struct]
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON: the figures."""
+        return {"id": self.id, "title": self.title, "note": self.note, "rows": to_dict(self.figures)}
+
+
+def _table(id_: str, title: str, note: str, figures: Sequence[Row], columns: Columns[Row]) -> CaptionTable:
+    rows = [[show(each) for show in columns.values()] for each in figures]
+    return CaptionTable(id=id_, title=title, note=note, columns=tuple(columns), rows=rows, figures=figures)
+
+
+def caption_tables(results: CaptionResults) -> list[CaptionTable]:
     """Every table that there are figures for."""
     made = [
         *(quality_table(results, language) for language in sorted(results.manifest.num_clips)),
@@ -41,131 +69,106 @@ def caption_tables(results: CaptionResults) -> list[Table]:
     return [table for table in made if table.rows]
 
 
-# -- quality -----------------------------------------------------------------------------------------------------------
+# -- how figures are shown ---------------------------------------------------------------------------------------------
 
 
-def quality_table(results: CaptionResults, language: str, *, brief: bool = False) -> Table:
-    """All arms, by the tokenisation to quote, beside what they cost. `brief`: intervals of BLEU-1 alone."""
-    rows: list[list[Entry]] = []
-    text: TextScores | None = None
-    for result in results.arms:
-        found = _of_language(result, language)
-        costs = _costs(result, language)
-        text = found.texts[0]
-        scores = [text.scores.get(metric) for metric in METRICS]
-        rows.append(
-            [
-                result.arm.name,
-                _interval(scores[0]),
-                *(_plain(score, 1.0) if brief else _interval(score) for score in scores[1:]),
-                *(
-                    _plain(each, 100.0) if brief else _percent(each)
-                    for each in (found.attribute_accuracy, found.affect_accuracy)
-                ),
-                _gap(text),
-                100 * costs.verified_share,
-                costs.calls_per_clip,
-                1e3 * costs.total_s,
-            ]
-        )
-    names = ("arm", *METRICS.values(), "attributes %", "affect %", "gap closed %", "verified %", "calls", "ms")
-    by = "" if text is None else f" Tokenisation: {text.tokenisation}. METEOR: {text.definitions.get('meteor_is', '')}."
-    note = (
-        f"{results.manifest.num_clips[language]} clips. Intervals: bootstrap over clips, 95 %. Gap closed: of BLEU-1, "
-        f"from edge-only to cloud-only; none where the gap is below {MIN_GAP_POINTS:g} points or could be none.{by}"
-    )
-    return Table(id=f"quality-{language}", title=f"Captions in {language}", note=note, columns=names, rows=rows)
+def _interval(value: Interval | None, factor: float = 1, digits: int = 1) -> Entry:
+    if value is None:
+        return None
+    middle, low, high = (f"{factor * each:.{digits}f}" for each in (value.value, value.low, value.high))
+    return f"{middle} [{low}, {high}]"
 
 
-def tokenisation_table(results: CaptionResults) -> Table:
-    """The same scores by every tokenisation; where there is one each, the tables above hold it already."""
-    metrics = (*METRICS, "bleu_1_precision")
-    rows: list[list[Entry]] = [
-        [result.arm.name, each.language, text.tokenisation, *(text.scores[name].value for name in metrics), _gap(text)]
-        for result in results.arms
-        for each in result.languages
-        if len(each.texts) > 1
-        for text in each.texts
-    ]
-    columns = ("arm", "language", "tokenisation", *METRICS.values(), "BLEU-1 precision", "gap closed %")
-    note = "BLEU-1 precision has no brevity penalty; it is what UGSD's precursor calls BLEU-1."
-    return Table(id="tokenisations", title="By tokenisation", note=note, columns=columns, rows=rows)
-
-
-def _of_language(result: ArmResult, language: str) -> LanguageResult:
-    return next(each for each in result.languages if each.language == language)
-
-
-def _costs(result: ArmResult, language: str) -> Costs:
-    return next(each for each in result.costs if each.language == language)
-
-
-def _interval(value: Interval | None) -> Entry:
-    return None if value is None else f"{value.value:.1f} [{value.low:.1f}, {value.high:.1f}]"
-
-
-def _percent(share: Interval | None) -> Entry:
-    return None if share is None else f"{100 * share.value:.1f} [{100 * share.low:.1f}, {100 * share.high:.1f}]"
-
-
-def _plain(value: Interval | None, factor: float) -> Entry:
+def _middle(value: Interval | None, factor: float = 1) -> Entry:
     return None if value is None else f"{factor * value.value:.1f}"
 
 
-def _gap(text: TextScores) -> Entry:
+def _times(value: float | None, factor: float) -> Entry:
+    return None if value is None else factor * value
+
+
+def _gap(row: TextRow) -> Entry:
     """None where the gap was not looked at."""
-    closed = text.gap_closed
-    if closed is None:
-        return None
-    if closed.share is None:
-        return f"none: gap {closed.gap.value:.1f}"
-    share = closed.share
-    return f"{100 * share.value:.0f} [{100 * share.low:.0f}, {100 * share.high:.0f}]"
+    if row.gap_points is not None and row.gap_closed_share is None:
+        return f"none: gap {row.gap_points.value:.1f}"
+    return _interval(row.gap_closed_share, 100, 0)
+
+
+def _clips(num_clips: int) -> str:
+    return f"{num_clips:,} clips"
+
+
+# -- quality -----------------------------------------------------------------------------------------------------------
+
+
+def quality_table(results: CaptionResults, language: str, *, brief: bool = False) -> CaptionTable:
+    """All arms, by the tokenisation to quote, beside what they cost. `brief`: intervals of BLEU-1 alone."""
+    show = _middle if brief else _interval
+    columns: Columns[QualityRow] = {
+        "arm": lambda row: row.arm,
+        "BLEU-1": lambda row: _interval(row.bleu_1),
+        "BLEU-4": lambda row: show(row.bleu_4),
+        "METEOR": lambda row: show(row.meteor),
+        "ROUGE-L": lambda row: show(row.rouge_l),
+        "attributes %": lambda row: show(row.true_attributes_share, 100),
+        "affect %": lambda row: show(row.true_affect_share, 100),
+        "gap closed %": _gap,
+        "verified %": lambda row: 100 * row.verified_share.value,
+        "calls": lambda row: row.calls_per_clip,
+        "ms": lambda row: 1e3 * row.total_s.value,
+    }
+    text = next(each.texts[0] for each in results.arms[0].languages if each.language == language)
+    note = (
+        "Intervals: bootstrap over clips, 95 %. Gap closed: of BLEU-1, from edge-only to cloud-only; none where the "
+        f"gap is below {MIN_GAP_POINTS:g} points or could be none. Tokenisation: {text.tokenisation}. "
+        f"METEOR: {text.definitions.get('meteor_is', '')}."
+    )
+    title = f"Captions in {language}, {_clips(results.manifest.num_clips[language])}"
+    return _table(f"quality-{language}", title, note, quality_rows(results, language), columns)
+
+
+def tokenisation_table(results: CaptionResults) -> CaptionTable:
+    """The same scores by every tokenisation; where there is one each, the tables above hold it already."""
+    columns: Columns[TextRow] = {
+        "arm": lambda row: row.arm,
+        "language": lambda row: row.language,
+        "tokenisation": lambda row: row.tokenisation,
+        "BLEU-1": lambda row: row.bleu_1.value,
+        "BLEU-4": lambda row: row.bleu_4.value,
+        "METEOR": lambda row: row.meteor.value,
+        "ROUGE-L": lambda row: row.rouge_l.value,
+        "BLEU-1 precision": lambda row: row.bleu_1_precision.value,
+        "gap closed %": _gap,
+    }
+    note = "BLEU-1 precision has no brevity penalty; it is what UGSD's precursor calls BLEU-1."
+    return _table("tokenisations", "By tokenisation", note, text_rows(results), columns)
 
 
 # -- costs -------------------------------------------------------------------------------------------------------------
 
 
-def costs_table(results: CaptionResults) -> Table:
+def costs_table(results: CaptionResults) -> CaptionTable:
     """What the captions of all languages took."""
-    rows: list[list[Entry]] = []
-    for result in results.arms:
-        costs = _costs(result, EVERYTHING)
-        rows.append(
-            [
-                result.arm.name,
-                _percent(costs.share_interval),
-                costs.ids_per_token,
-                costs.calls_per_clip,
-                costs.corrections_per_clip,
-                100 * costs.silent_share,
-                costs.feature_bytes_per_s,
-                costs.bytes_up_per_clip,
-                costs.bytes_down_per_clip,
-                costs.drafted_per_token,
-                1e3 * costs.ttft_s,
-                1e3 * costs.total_s,
-            ]
-        )
-    columns = (
-        "arm",
-        "verified %",
-        "ids up / token",
-        "calls",
-        "corrections",
-        "silent %",
-        "feature B/s",
-        "bytes up",
-        "bytes down",
-        "drafted / token",
-        "TTFT ms",
-        "total ms",
-    )
+    columns: Columns[CostsRow] = {
+        "arm": lambda row: row.arm,
+        "verified %": lambda row: _interval(row.verified_share, 100),
+        "ids up / token": lambda row: row.ids_up_per_token,
+        "calls": lambda row: row.calls_per_clip,
+        "corrections": lambda row: row.corrections_per_clip,
+        "silent %": lambda row: 100 * row.silent_share,
+        "feature B/s": lambda row: row.feature_bytes_per_s,
+        "bytes up": lambda row: row.bytes_up_per_clip,
+        "bytes down": lambda row: row.bytes_down_per_clip,
+        "drafted / token": lambda row: row.drafted_per_token,
+        "TTFT ms": lambda row: 1e3 * row.ttft_s,
+        "total ms": lambda row: 1e3 * row.total_s.value,
+    }
     note = (
         "Calls, corrections, bytes and times are means over clips. Silent: clips of which nothing left. Feature B/s: "
         "over all seconds of speech. Times are virtual: " + in_words(results.setting) + "."
     )
-    return Table(id="costs", title="What captions cost", note=note, columns=columns, rows=rows)
+    title = f"What captions cost, {_clips(sum(results.manifest.num_clips.values()))}"
+    return _table("costs", title, note, costs_rows(results), columns)
 
 
 def in_words(setting: Setting) -> str:
@@ -183,155 +186,126 @@ def in_words(setting: Setting) -> str:
     )
 
 
-def ratio_table(results: CaptionResults) -> Table:
-    rows: list[list[Entry]] = [
-        [each.arm, each.setting.edge, 1e3 * each.setting.draft_step_s, 1e3 * each.setting.rtt_s, *_three(each.ratio)]
-        for each in results.ratios
-    ]
-    columns = ("arm", "edge", "draft step ms", "round trip ms", "over edge-only", "low", "high")
+def ratio_table(results: CaptionResults) -> CaptionTable:
+    columns: Columns[RatioRow] = {
+        "arm": lambda row: row.arm,
+        "edge": lambda row: row.edge,
+        "clips": lambda row: row.num_clips,
+        "draft step ms": lambda row: 1e3 * row.draft_step_s,
+        "round trip ms": lambda row: 1e3 * row.rtt_s,
+        "over edge-only": lambda row: row.total_over_edge_only.value,
+        "low": lambda row: row.total_over_edge_only.low,
+        "high": lambda row: row.total_over_edge_only.high,
+    }
     note = "Sum of virtual total times over that of edge-only on the same clips, paired bootstrap over clips, 95 %."
-    return Table(id="ratios", title="Total time over edge-only", note=note, columns=columns, rows=rows)
-
-
-def _three(value: Interval) -> tuple[float, float, float]:
-    return value.value, value.low, value.high
+    return _table("ratios", "Total time over edge-only", note, ratio_rows(results), columns)
 
 
 # -- live --------------------------------------------------------------------------------------------------------------
 
 
-def live_tables(results: CaptionResults, *, brief: bool = False) -> Iterator[Table]:
+def live_tables(results: CaptionResults, *, brief: bool = False) -> Iterator[CaptionTable]:
     for number, run in enumerate(results.live):
         yield live_table(run, f"live-{number + 1}" if number else "live", brief=brief)
 
 
-def live_table(run: LiveRun, id_: str = "live", *, brief: bool = False) -> Table:
+def live_table(run: LiveRun, id_: str = "live", *, brief: bool = False) -> CaptionTable:
     """Real processes and sockets, and the simulator's time beside. `brief`: what fits a terminal."""
     edge = "the edge as fast as the machine" if run.draft_step_s is None else f"a {1e3 * run.draft_step_s:g} ms edge"
     rate = "unlimited" if run.bytes_per_s is None else f"{run.bytes_per_s / 1e3:g} kB/s"
     equal = {True: "All captions equal the simulated ones.", False: "SOME CAPTIONS DIFFER FROM THE SIMULATED ONES."}
     words = [f"Round trip {1e3 * run.rtt_s:g} ms, {rate}, {edge}."]
     words += [equal[run.texts_equal]] if run.texts_equal is not None else []
-    columns = (
-        "arm",
-        "TTFT ms",
-        "ITPS",
-        "OET ms",
-        "OTPS",
-        "total ms",
-        "over edge-only",
-        "per token",
-        "total / virtual",
-        "edge CPU %",
-        "cloud CPU %",
-        "edge RAM MiB",
-        "cloud RAM MiB",
-        "GPU %",
-        "GPU MiB",
-    )
-    edge_only = next((arm for arm in run.arms if arm.arm == EDGE_ONLY), None)
-    rows = [_live_row(arm, edge_only) for arm in run.arms]
-    if brief:
-        rows = [[row[columns.index(column)] for column in BRIEF_LIVE] for row in rows]
-    shown = BRIEF_LIVE if brief else columns
-    return Table(id=id_, title="Live", note=" ".join([*words, *run.notes]), columns=shown, rows=rows)
-
-
-def _live_row(arm: LiveArm, edge_only: LiveArm | None) -> list[Entry]:
-    sizes = (arm.edge_ram_bytes, arm.cloud_ram_bytes)
-    return [
-        arm.arm,
-        _scaled(arm.ttft_s, 1e3),
-        _scaled(arm.itps, 1),
-        _scaled(arm.oet_s, 1e3),
-        _scaled(arm.otps, 1),
-        _scaled(arm.total_s, 1e3),
-        None if arm.over_edge_only is None else "{:.3f} [{:.3f}, {:.3f}]".format(*_three(arm.over_edge_only)),
-        None if edge_only is None else edge_only.otps.value / arm.otps.value,
-        None if not arm.virtual_total_s else arm.total_s.value / arm.virtual_total_s,
-        *(None if share is None else 100 * share for share in (arm.edge_cpu, arm.cloud_cpu)),
-        *(None if size is None else size / MIB for size in sizes),
-        None if arm.gpu_share is None else 100 * arm.gpu_share,
-        None if arm.gpu_bytes is None else arm.gpu_bytes / MIB,
-    ]
-
-
-def _scaled(value: Interval | None, factor: float) -> Entry:
-    if value is None:
-        return None
-    return "{:.1f} [{:.1f}, {:.1f}]".format(*(factor * each for each in _three(value)))
+    columns: Columns[LiveRow] = {
+        "arm": lambda row: row.arm,
+        "TTFT ms": lambda row: _interval(row.ttft_s, 1e3),
+        "ITPS": lambda row: _interval(row.input_tokens_per_s),
+        "OET ms": lambda row: _interval(row.generation_s, 1e3),
+        "OTPS": lambda row: _interval(row.tokens_per_s),
+        "total ms": lambda row: _interval(row.total_s, 1e3),
+        "over edge-only": lambda row: _interval(row.total_over_edge_only, digits=3),
+        "per token": lambda row: row.per_token_over_edge_only,
+        "total / virtual": lambda row: row.total_over_virtual,
+        "edge CPU %": lambda row: _times(row.edge_cpu_cores, 100),
+        "cloud CPU %": lambda row: _times(row.cloud_cpu_cores, 100),
+        "edge RAM MiB": lambda row: _times(row.edge_ram_bytes, 1 / MIB),
+        "cloud RAM MiB": lambda row: _times(row.cloud_ram_bytes, 1 / MIB),
+        "GPU %": lambda row: _times(row.gpu_share, 100),
+        "GPU MiB": lambda row: _times(row.gpu_bytes, 1 / MIB),
+    }
+    shown = {name: columns[name] for name in BRIEF_LIVE} if brief else columns
+    title = f"Live, {_clips(run.arms[0].num_clips)}"
+    return _table(id_, title, " ".join([*words, *run.notes]), live_rows(run), shown)
 
 
 # -- what was run ------------------------------------------------------------------------------------------------------
 
 
-def tuned_table(results: CaptionResults) -> Table:
-    rows: list[list[Entry]] = [
-        [
-            each.arm,
-            each.measure,
-            each.threshold,
-            None if each.dev_share is None else 100 * each.dev_share,
-            ", ".join(f"{language} {100 * share:.0f}" for language, share in each.dev_gap_closed.items()),
-            each.num_tried,
-            each.reason,
-        ]
-        for each in results.tuned
-    ]
+def tuned_table(results: CaptionResults) -> CaptionTable:
+    def closed(row: TunedRow) -> Entry:
+        return ", ".join(f"{language} {100 * share:.0f}" for language, share in row.dev_gap_closed_share.items())
+
+    columns: Columns[TunedRow] = {
+        "arm": lambda row: row.arm,
+        "measure": lambda row: row.measure,
+        "threshold": lambda row: row.threshold,
+        "dev verified %": lambda row: _times(row.dev_verified_share, 100),
+        "dev gap closed %": closed,
+        "tried": lambda row: row.num_tried,
+        "why none": lambda row: row.reason,
+    }
     goal = 100 * results.tuned[0].goal if results.tuned else 0
-    columns = ("arm", "measure", "threshold", "dev verified %", "dev gap closed %", "tried", "why none")
     note = f"Chosen on the dev set alone: the smallest share that closes {goal:.0f} % of the gap in every language."
-    return Table(id="tuned", title="Thresholds", note=note, columns=columns, rows=rows)
+    title = f"Thresholds, {_clips(sum(results.manifest.num_dev_clips.values()))} of the dev set"
+    return _table("tuned", title, note, tuned_rows(results), columns)
 
 
-def arms_table(results: CaptionResults) -> Table:
-    rows: list[list[Entry]] = [_arm_row(result.arm) for result in results.arms]
-    columns = ("arm", "gate", "threshold", "share %", "unit", "rank", "lengths", "drafts ahead", "forced", "tuned")
+def arms_table(results: CaptionResults) -> CaptionTable:
+    columns: Columns[Arm] = {
+        "arm": lambda arm: arm.name,
+        "gate": lambda arm: arm.gate,
+        "threshold": lambda arm: arm.threshold,
+        "share %": lambda arm: _times(arm.share, 100),
+        "unit": lambda arm: arm.unit,
+        "rank": lambda arm: arm.rank,
+        "lengths": _lengths,
+        "drafts ahead": lambda arm: "yes" if arm.draft_ahead else "no",
+        "forced": lambda arm: ", ".join(arm.forced),
+        "tuned": lambda arm: "on dev" if arm.tuned else f"share of {arm.controls}" if arm.controls else "no",
+    }
     note = "A strategy with its numbers. Lengths: least, base, most."
-    return Table(id="arms", title="Arms", note=note, columns=columns, rows=rows)
+    return _table("arms", "Arms", note, [result.arm for result in results.arms], columns)
 
 
-def _arm_row(arm: Arm) -> list[Entry]:
+def _lengths(arm: Arm) -> Entry:
     lengths = (arm.least_tokens, arm.base_tokens, arm.most_tokens)
-    return [
-        arm.name,
-        arm.gate,
-        arm.threshold,
-        None if arm.share is None else 100 * arm.share,
-        arm.unit,
-        arm.rank,
-        str(lengths[0]) if len(set(lengths)) == 1 else ", ".join(map(str, lengths)),
-        "yes" if arm.draft_ahead else "no",
-        ", ".join(arm.forced),
-        "on dev" if arm.tuned else f"share of {arm.controls}" if arm.controls else "no",
-    ]
+    return str(lengths[0]) if len(set(lengths)) == 1 else ", ".join(map(str, lengths))
 
 
-def sweep_tables(results: CaptionResults) -> Iterator[Table]:
+def sweep_tables(results: CaptionResults) -> Iterator[CaptionTable]:
+    languages = sorted(results.manifest.num_clips)
     for number, sweep in enumerate(results.sweeps):
-        languages: Sequence[str] = sorted(results.manifest.num_clips)
-        rows: list[list[Entry]] = [
-            [
-                curve.label,
-                point.x,
-                *(point.bleu_1[language] for language in languages),
-                *(_hundred(point.gap_closed.get(language)) for language in languages),
-                *(100 * point.verified_share, point.ids_per_token, point.calls_per_clip, point.corrections_per_clip),
-                *(1e3 * point.ttft_s, 1e3 * point.total_s),
-            ]
-            for curve in sweep.curves
-            for point in curve.points
-        ]
-        columns = (
-            "arm",
-            sweep.x_label,
-            *(f"BLEU-1 {language}" for language in languages),
-            *(f"gap closed % {language}" for language in languages),
-            *("verified %", "ids up / token", "calls", "corrections", "TTFT ms", "total ms"),
-        )
         note = f"All else equal; times with {in_words(sweep.setting)}."
-        yield Table(id=f"points-{number}", title=f"Sweep: {sweep.name}", note=note, columns=columns, rows=rows)
+        title = f"Sweep: {sweep.name}, {_clips(sweep.num_clips)}"
+        yield _table(f"points-{number}", title, note, point_rows(sweep), _point_columns(sweep, languages))
 
 
-def _hundred(share: float | None) -> Entry:
-    return None if share is None else 100 * share
+def _point_columns(sweep: Sweep, languages: Sequence[str]) -> Columns[PointRow]:
+    def bleu_1(language: str, row: PointRow) -> Entry:
+        return row.bleu_1[language]
+
+    def gap_closed(language: str, row: PointRow) -> Entry:
+        return _times(row.gap_closed_share.get(language), 100)
+
+    return {
+        "arm": lambda row: row.arm,
+        sweep.x_label: lambda row: row.swept,
+        **{f"BLEU-1 {language}": partial(bleu_1, language) for language in languages},
+        **{f"gap closed % {language}": partial(gap_closed, language) for language in languages},
+        "verified %": lambda row: 100 * row.verified_share,
+        "ids up / token": lambda row: row.ids_up_per_token,
+        "calls": lambda row: row.calls_per_clip,
+        "corrections": lambda row: row.corrections_per_clip,
+        "TTFT ms": lambda row: 1e3 * row.ttft_s,
+        "total ms": lambda row: 1e3 * row.total_s,
+    }

@@ -14,7 +14,8 @@ from edgedraft.bench.aggregate import CellResults, cells_of
 from edgedraft.bench.drawing import Picture
 from edgedraft.bench.figures import all_pictures
 from edgedraft.bench.html_page import html_page
-from edgedraft.bench.results import Row, Timeline, read_manifest, read_rows, read_timelines
+from edgedraft.bench.results import Row, Timeline, read_rows, read_timelines
+from edgedraft.bench.run_folder import read_manifest
 from edgedraft.bench.runner import sha256_of, trace_path
 from edgedraft.bench.simulated import POWER
 from edgedraft.bench.tables import Entry, Table, all_tables

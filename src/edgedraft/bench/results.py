@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
 import math
-import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
+from edgedraft.bench.run_folder import (
+    append_lines,
+    check_is_same,
+    check_may_begin,
+    holds_run,
+    read_lines,
+    write_lines,
+    write_manifest,
+    write_whole,
+    writing,
+)
 from edgedraft.errors import InvalidRequestError
 
-ROWS_FILE, ALL_ROWS_FILE, MANIFEST_FILE, TIMELINES_FILE, LOCK_FILE = (
-    "results.jsonl",
-    "results.json",
-    "manifest.json",
-    "timelines.jsonl",
-    ".lock",
-)
+ROWS_FILE, ALL_ROWS_FILE, TIMELINES_FILE = "results.jsonl", "results.json", "timelines.jsonl"
 FORMAT_VERSION = 1
 
 Key = tuple[str, str, bool, bool, int]
@@ -143,97 +144,28 @@ class RunDirectory:
 
     def __init__(self, path: Path, manifest: Mapping[str, Any], *, resume: bool) -> None:
         self._path = path
-        if os.path.lexists(path / MANIFEST_FILE):
-            if not resume:
-                raise InvalidRequestError(
-                    f"{path} already holds a bench run.",
-                    field="out",
-                    remedy="Use --resume to go on with it, or another --out.",
-                )
-            _check_same(path, read_manifest(path), manifest)
-        else:
-            _check_no_rows(path)
-        self.rows: dict[Key, Row] = {row.key: row for row in _read_lines(path / ROWS_FILE, Row)}
+        check_may_begin(path, (ROWS_FILE, TIMELINES_FILE, ALL_ROWS_FILE), resume=resume)
+        check_is_same(path, manifest)
+        self.rows: dict[Key, Row] = {row.key: row for row in read_lines(path / ROWS_FILE, Row)}
         timelines = read_timelines(path)
-        with _writing(path):
+        with writing(path):
             path.mkdir(parents=True, exist_ok=True)
-            _write(path / MANIFEST_FILE, json.dumps(manifest, indent=2) + "\n")
-            # Whole lines alone: what comes now must not be glued to one that was cut in the middle.
-            _write(path / ROWS_FILE, "".join(map(_line, self.rows.values())))
-            _write(path / TIMELINES_FILE, "".join(map(_line, timelines)))
+            write_manifest(path, manifest)
+            write_lines(path / ROWS_FILE, self.rows.values())
+            write_lines(path / TIMELINES_FILE, timelines)
 
     def add(self, rows: Sequence[Row], timeline: Timeline | None = None) -> None:
         """Keep what one job found. Rows last, since a job that has them is not done again."""
-        with _writing(self._path):
+        with writing(self._path):
             if timeline is not None:
-                _append(self._path / TIMELINES_FILE, _line(timeline))
-            for row in rows:
-                _append(self._path / ROWS_FILE, _line(row))
+                append_lines(self._path / TIMELINES_FILE, [timeline])
+            append_lines(self._path / ROWS_FILE, rows)
         self.rows.update({row.key: row for row in rows})
 
     def finish(self) -> None:
         """Write `results.json`: all rows, those of an earlier part of the run included."""
-        with _writing(self._path):
-            _write(self._path / ALL_ROWS_FILE, _as_list(self.rows.values()))
-
-
-@contextmanager
-def exclusively(path: Path) -> Iterator[None]:
-    """Make the directory, and keep other bench runs out of it. Raises `InvalidRequestError` where one is in it."""
-    with _writing(path):
-        path.mkdir(parents=True, exist_ok=True)
-        lock = (path / LOCK_FILE).open("w")
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, however that ends
-        except BlockingIOError as error:
-            raise InvalidRequestError(
-                f"out is {path}, which another bench run writes to.",
-                field="out",
-                remedy="Wait for its end, or give another --out.",
-            ) from error
-        except OSError:  # a file system without locks
-            pass
-        yield
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InvalidRequestError(
-            f"out is {path}, which cannot be written: {error.strerror}.",
-            field="out",
-            remedy="Make room there and go on with --resume, or give another --out.",
-        ) from error
-
-
-def _check_no_rows(path: Path) -> None:
-    """Rows without a manifest could be of anything."""
-    for name in (ROWS_FILE, TIMELINES_FILE, ALL_ROWS_FILE):
-        if (path / name).exists():
-            raise InvalidRequestError(
-                f"{path} holds {name}, but no {MANIFEST_FILE} that says of which run.",
-                field="out",
-                remedy="Give another --out.",
-            )
-
-
-def _check_same(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    differing = [field for field in {**before, **now} if before.get(field) != now.get(field)]
-    if differing:
-        field = differing[0]
-        shown = f": {before.get(field)!r} there, {now.get(field)!r} now"
-        if field == "cells":
-            there, here = dict(before.get(field) or {}), dict(now.get(field) or {})
-            cells = sorted(name for name in {**there, **here} if there.get(name) != here.get(name))
-            shown = f", first cell {cells[0]}"
-        raise InvalidRequestError(
-            f"{path} holds a run with another '{field}'{shown}.",
-            field=field,
-            remedy="Repeat that run's command to resume it, or use another --out.",
-        )
+        with writing(self._path):
+            write_whole(self._path / ALL_ROWS_FILE, _as_list(self.rows.values()))
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -241,11 +173,11 @@ def _check_same(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -
 
 def read_rows(path: Path) -> list[Row]:
     """The rows of a run directory, of one that was cut too. Raises `InvalidRequestError` where there are none."""
-    if not os.path.lexists(path / MANIFEST_FILE):  # False for a name that no file can have
+    if not holds_run(path):
         raise InvalidRequestError(
             f"{path} holds no bench run.", field="directory", remedy="Make one: edgedraft bench run quick --out DIR."
         )
-    rows = {row.key: row for row in _read_lines(path / ROWS_FILE, Row)}
+    rows = {row.key: row for row in read_lines(path / ROWS_FILE, Row)}
     if not rows:
         raise InvalidRequestError(
             f"{path} holds a bench run without a finished row.", field="directory", remedy="Go on with it: --resume."
@@ -253,70 +185,17 @@ def read_rows(path: Path) -> list[Row]:
     return list(rows.values())
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
-    return _read_object(path / MANIFEST_FILE)
-
-
 def read_timelines(path: Path) -> list[Timeline]:
     """What was recorded of single texts, one for each run; nothing where the file is missing."""
     found: dict[tuple[str, str, bool], Timeline] = {}
-    for timeline in _read_lines(path / TIMELINES_FILE, Timeline):
+    for timeline in read_lines(path / TIMELINES_FILE, Timeline):
         found.setdefault(timeline.key, timeline)
     return list(found.values())
-
-
-Line = TypeVar("Line", bound=msgspec.Struct)
-
-
-def _read_lines(path: Path, kind: type[Line]) -> list[Line]:
-    """Whole lines: the last one of a run that was cut may have no end, and is not counted."""
-    try:
-        data = path.read_bytes() if path.exists() else b""
-    except OSError as error:
-        raise InvalidRequestError(f"{path} cannot be read: {error.strerror}.", field="directory") from error
-    found = []
-    for number, line in enumerate(data.split(b"\n")[:-1], 1):
-        try:
-            if line:
-                found.append(msgspec.json.decode(line, type=kind))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InvalidRequestError(
-                f"{path}, line {number} is no {kind.__name__.lower()}: {error}.",
-                field="directory",
-                remedy="Delete the line, then resume.",
-            ) from error
-    return found
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InvalidRequestError(f"{path} cannot be read: {error}.", field="directory") from error
-    if not isinstance(value, dict):
-        raise InvalidRequestError(f"{path} holds no manifest.", field="directory")
-    return value
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------
 
 
-def _line(value: msgspec.Struct) -> str:
-    return msgspec.json.encode(value).decode() + "\n"
-
-
 def _as_list(rows: Iterable[Row]) -> str:
     lines = (msgspec.json.encode(row).decode() for row in sorted(rows, key=lambda row: row.key))
     return "[\n" + ",\n".join(lines) + "\n]\n"
-
-
-def _append(path: Path, text: str) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(text)
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    draft = path.with_suffix(path.suffix + ".tmp")
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, path)

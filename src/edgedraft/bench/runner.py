@@ -22,7 +22,8 @@ from edgedraft.backends.trace import RecordedText, read_traces
 from edgedraft.bench.baselines import Entry, Numbers, entry_named, tuned
 from edgedraft.bench.live import check_live, run_live
 from edgedraft.bench.measured import CellRun, RowName, row_of
-from edgedraft.bench.results import Key, Row, RunDirectory, Timeline, exclusively, manifest
+from edgedraft.bench.results import Key, Row, RunDirectory, Timeline, manifest
+from edgedraft.bench.run_folder import exclusively
 from edgedraft.bench.scenario import BUILT_IN, Scenario, Settings
 from edgedraft.bench.simulated import check_shares, simulate_cell
 from edgedraft.errors import EdgedraftError, InvalidRequestError

@@ -18,7 +18,8 @@ from edgedraft.bench.baselines import ENTRIES
 from edgedraft.bench.html_page import shown
 from edgedraft.bench.overhead import DEFAULT_ROUNDS, Figure, measure
 from edgedraft.bench.report import read_run, recorded_texts, tables_of, write_report
-from edgedraft.bench.results import Row, exclusively
+from edgedraft.bench.results import Row
+from edgedraft.bench.run_folder import exclusively
 from edgedraft.bench.runner import JobResult, RunOptions, run_cells
 from edgedraft.bench.scenario import Scenario, built_in_names, load_cells
 from edgedraft.bench.searches import search_rows, write_searches

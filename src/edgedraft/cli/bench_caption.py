@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from os.path import lexists
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,18 +15,19 @@ from rich.text import Text
 
 from edgedraft.bench.caption_arms import UGSD
 from edgedraft.bench.caption_clips import Progress
-from edgedraft.bench.caption_results import RESULTS_FILE, CaptionResults, ClipRecord, write_results
+from edgedraft.bench.caption_results import CaptionResults, ClipRecord, LiveRun, write_results
 from edgedraft.bench.caption_runs import (
     DEFAULT_EDGE_STEP_S,
     DEFAULT_RTT_S,
     CaptionPlan,
     run_caption_bench,
 )
+from edgedraft.bench.caption_steps import KeptSteps
 from edgedraft.bench.caption_sweeps import SweepName
 from edgedraft.bench.caption_tuning import FALLBACK_SHARE
 from edgedraft.bench.drawing import report_style
 from edgedraft.bench.html_page import shown
-from edgedraft.bench.results import exclusively
+from edgedraft.bench.run_folder import exclusively
 from edgedraft.bench.tables import Table
 from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, DEFAULT_TARGET
 from edgedraft.caption.dataset import Dataset, load_dataset
@@ -86,6 +87,7 @@ def caption(
     live: Annotated[
         int | None, typer.Option("--live", metavar="N", min=2, help="Also N clips in real time, over sockets.")
     ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that DIR holds.")] = False,
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", metavar="N", help="Most tokens of a caption.")
     ] = DEFAULT_MAX_TOKENS,
@@ -93,6 +95,8 @@ def caption(
     as_json: options.Json = False,
 ) -> None:
     """Caption a dataset by every arm; write DIR/results.json, DIR/clips.jsonl and DIR/report.html.
+
+    A run that was cut keeps what it has found, and --resume goes on with it.
 
     Ends with exit code 1 where judging everything does not give the target's own captions, token for token.
     """
@@ -107,12 +111,13 @@ def caption(
         edge_step_s=edge_step_ms / 1e3 or None,
         rtt_s=rtt_ms / 1e3,
         bytes_per_s=None if bandwidth is None else 1e3 * bandwidth,
+        num_live=live,
         seed=seed,
         command=shlex.join(["edgedraft", *sys.argv[1:]]),
     )
     test = load_dataset(dataset, language, limit)
     tuning = None if dev is None else load_dataset(dev, language, limit)
-    results = _run(plan, test, tuning, out, live, _quiet if as_json else _say)
+    results = _run(plan, test, tuning, out, resume, _quiet if as_json else _say)
     _print(results, out, as_json=as_json)
     if not results.exact.holds:
         raise typer.Exit(1)
@@ -132,28 +137,28 @@ def _thresholds(threshold_nats: float | None, pairs: Sequence[str]) -> Mapping[s
 
 
 def _run(
-    plan: CaptionPlan, test: Dataset, dev: Dataset | None, out: Path, num_live: int | None, say: Progress
+    plan: CaptionPlan, test: Dataset, dev: Dataset | None, out: Path, resume: bool, say: Progress
 ) -> CaptionResults:
-    """Run, write, and only then measure live: what was found is kept whatever happens there."""
+    """Run, write, and only then measure live: results are there whatever happens then."""
     from edgedraft.bench.caption_report import write_caption_report
 
     with report_style():  # a library that is missing, or an out that cannot be written, is known beforehand
         pass
     with exclusively(out):
-        if lexists(out / RESULTS_FILE):
-            raise InvalidRequestError(f"{out} already holds results.", field="out", remedy="Give another --out.")
-        results, clips = run_caption_bench(test, dev, plan, say)
+        steps = KeptSteps(out, resume=resume)
+        results, clips = run_caption_bench(test, dev, plan, say, steps)
         write_results(out, results, clips)
-        if num_live is not None:
-            results = _with_live(results, clips, test, num_live, say)
+        if plan.num_live is not None:
+            measure = partial(_live, results, clips, test, plan.num_live, say)
+            results = msgspec.structs.replace(results, live=[steps.once("live", LiveRun, measure)])
             write_results(out, results)
         write_caption_report(out)
     return results
 
 
-def _with_live(
+def _live(
     results: CaptionResults, clips: Sequence[ClipRecord], test: Dataset, num_clips: int, say: Progress
-) -> CaptionResults:
+) -> LiveRun:
     from edgedraft.bench.caption_live import live_plan, measure_live
     from edgedraft.bench.caption_live_figures import live_run
 
@@ -162,8 +167,7 @@ def _with_live(
     def on_caption(done: int, total: int, caption: LiveCaption) -> None:
         say(f"live [{done}/{total}] {caption.arm}, {caption.clip}: {1e3 * caption.total_s:.0f} ms")
 
-    run = live_run(plan, measure_live(plan, on_caption), clips)
-    return msgspec.structs.replace(results, live=[run])
+    return live_run(plan, measure_live(plan, on_caption), clips)
 
 
 def _say(text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from edgedraft.errors import InvalidRequestError
 
@@ -55,6 +56,24 @@ class CloudConfig:
             raise InvalidRequestError("tls_cert and tls_key go together; one is missing.", field="tls_cert")
 
 
+def _check_url(url: str) -> None:
+    """Raises for what no waiting will heal."""
+    if not url.startswith(("ws://", "wss://")):
+        raise InvalidRequestError(f"url is '{url}'; legal: ws://HOST:PORT/v1/edgedraft or wss://...", field="url")
+    try:
+        address = urlsplit(url)
+        host, _ = (address.hostname or "").encode("idna"), address.port
+        reason = "it names no host" if not host else "nothing may follow a '#'" if address.fragment else ""
+    except ValueError as error:  # a UnicodeError too
+        reason = str(error)
+    if reason:
+        raise InvalidRequestError(
+            f"url '{url}' is no address: {reason}.",
+            field="url",
+            remedy="Write ws://HOST:PORT/v1/edgedraft or wss://...",
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeConfig:
     """How an edge reaches its cloud. Times in seconds.
@@ -74,9 +93,12 @@ class EdgeConfig:
     ping_timeout_s: float = 10.0
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("ws://", "wss://")):
-            raise InvalidRequestError(
-                f"url is '{self.url}'; legal: ws://HOST:PORT/v1/edgedraft or wss://...", field="url"
+        _check_url(self.url)
+        if self.token and not (self.token.isascii() and self.token.isprintable()):
+            raise InvalidRequestError(  # the token is not repeated: errors end in logs
+                "token holds a line end or another character that a header cannot carry.",
+                field="token",
+                remedy="Give the token alone, in ASCII (--token, EDGEDRAFT_TOKEN).",
             )
         for field in ("connect_timeout_s", "reconnect_timeout_s", "silence_s", "ping_interval_s", "ping_timeout_s"):
             _positive(field, getattr(self, field))

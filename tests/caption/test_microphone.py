@@ -70,6 +70,14 @@ def test_what_can_be_missing(monkeypatch: pytest.MonkeyPatch, library: Any, erro
         microphone.record(1.0)
 
 
+def test_a_check_records_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    importing(monkeypatch, stand_in(fails=True))
+    microphone.check(1.0)
+    importing(monkeypatch, stand_in(devices=0))
+    with pytest.raises(UnsupportedError, match="a microphone was not found"):
+        microphone.check(1.0)
+
+
 def test_unknown_device_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     importing(monkeypatch, stand_in())
     with pytest.raises(UnsupportedError, match="the microphone 'no such' was not found"):

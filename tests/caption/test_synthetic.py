@@ -110,6 +110,34 @@ def test_a_folder_is_made(tmp_path: Path) -> None:
         assert record["affect"] == record["attributes"]["affect"] == clip.attributes["affect"]
 
 
+def test_what_stands_in_a_folder_is_not_overwritten(tmp_path: Path) -> None:
+    listing = make_clips(tmp_path, "test", 2, seed=5)
+    before = listing.read_bytes()
+    for split, seed in (("dev", 5), ("test", 6)):
+        with pytest.raises(InvalidRequestError, match=rf"{listing} is there already.*'{split}' of seed {seed}"):
+            make_clips(tmp_path, split, 2, seed)
+    assert listing.read_bytes() == before
+    assert len(list(tmp_path.glob("*.wav"))) == 4
+    own = tmp_path / "own" / "captions.jsonl"
+    own.parent.mkdir()
+    own.write_bytes(b"\xff not ours")
+    with pytest.raises(InvalidRequestError, match="is there already"):
+        make_clips(own.parent, "test", 1)
+    assert own.read_bytes() == b"\xff not ours"
+
+
+def test_the_same_dataset_is_made_again_and_longer(tmp_path: Path) -> None:
+    listing = make_clips(tmp_path, "test", 1, seed=5)
+    before = listing.read_bytes()
+    make_clips(tmp_path, "test", 1, seed=5)
+    assert listing.read_bytes() == before
+    make_clips(tmp_path, "test", 2, seed=5)
+    assert len(listing.read_bytes().splitlines()) == 4
+    listing.write_bytes(b"")  # as a run leaves it that was ended at its first clip
+    make_clips(tmp_path, "test", 1, seed=5)
+    assert listing.read_bytes() == before
+
+
 def test_bad_arguments_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="split is 'valid'; legal: train, dev, test"):
         make_clip("valid", "en", 0, 0)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import types
+from collections.abc import Iterator
 
 import pytest
 from rich.console import Console
 
 from edgedraft.backends.toy_tokenizer import ToyTokenizer
 from edgedraft.cli.asking import TokenPainter, account_line, stream_to
-from edgedraft.cli.render import TOKEN_STYLES, legend, out_console, progress_bar
+from edgedraft.cli.render import TOKEN_STYLES, SafeConsole, legend, out_console, progress_bar
 from edgedraft.edge.answer import Answer, Piece
 from edgedraft.errors import LinkLostError
 from edgedraft.metrics.derive import accounting
@@ -98,6 +100,32 @@ def test_text_that_breaks_off_gets_its_line_end(text: str, shown: str, error: Ba
     file = io.StringIO()
     with pytest.raises(type(error)):
         stream_to(Console(file=file), pieces())
+    assert file.getvalue() == shown
+
+
+MAKEFILE = "all:\r\n\tcc x.c\f\x1b[31m[/bold] :cat:\n"
+
+
+@pytest.mark.parametrize(
+    ("painter", "is_terminal", "shown"),
+    [
+        (None, False, MAKEFILE),
+        (TokenPainter(ToyTokenizer(300)), False, MAKEFILE),
+        (None, True, "all:\r\n\tcc x.c\\x0c\\x1b[31m[/bold] :cat:\n"),
+    ],
+)
+def test_a_pipe_gets_the_text_as_it_is_and_a_terminal_nothing_to_obey(
+    painter: TokenPainter | None, is_terminal: bool, shown: str
+) -> None:
+    class Stream:
+        answer = types.SimpleNamespace(text=MAKEFILE)
+
+        def __iter__(self) -> Iterator[Piece]:
+            yield Piece(MAKEFILE[:6], ())
+            yield Piece(MAKEFILE[6:], ())
+
+    file = io.StringIO()
+    stream_to(SafeConsole(file=file, force_terminal=is_terminal), Stream(), painter)
     assert file.getvalue() == shown
 
 

@@ -116,7 +116,7 @@ def test_json_is_one_object_a_recording(caption, clip: Path) -> None:
     (row,) = rows(outcome)
     assert list(row) == [
         *("file", "format", "sample_rate_hz", "channels", "seconds", "seconds_used", "level_db", "clipped_share"),
-        *("notices", "excerpts"),
+        *("notices", "excerpts", "gate"),
     ]
     assert row["file"] == str(clip)
     assert row["seconds"] == row["seconds_used"] == pytest.approx(len(speech()) / 16_000)
@@ -125,6 +125,39 @@ def test_json_is_one_object_a_recording(caption, clip: Path) -> None:
     assert account["bytes_up"] > account["feature_bytes"]
     assert 0 < account["verified_share"] < 1
     assert account["num_cloud_calls"] > 0
+
+
+def test_json_tells_what_the_gate_was(caption, clip: Path) -> None:
+    def gate(*words: str) -> dict[str, Any]:
+        return rows(caption(clip, *words, "--json"))[0]["gate"]
+
+    assert gate("--gamma", "0.6") == {
+        "strategy": "ugsd-sparse",
+        "measure": "max-probability",
+        "threshold": 0.6,
+        "rank": 1,
+        "unit": "tokens",
+        "block_tokens": [1],
+        "forced": [],
+        "bonus": False,
+        "draft_ahead": True,
+    }
+    words = "--strategy ugsd --rank 7 --unit from-first --forced cycle,language --bonus --no-draft-ahead"
+    assert gate(*words.split()) == {
+        "strategy": "ugsd",
+        "measure": "entropy",
+        "threshold": 3.5,
+        "rank": 7,
+        "unit": "from-first",
+        "block_tokens": [3, 5, 7],
+        "forced": ["cycle", "language"],
+        "bonus": True,
+        "draft_ahead": False,
+    }
+    exact = gate("--exact", "--block", "4")
+    assert (exact["measure"], exact["threshold"], exact["rank"], exact["block_tokens"]) == (None, None, 1, [4])
+    for strategy in ("edge-only", "cloud-only"):
+        assert {name for name, value in gate("--strategy", strategy).items() if value is not None} == {"strategy"}
 
 
 def test_tokens_and_entropies_are_shown_on_request(caption, clip: Path) -> None:
@@ -151,6 +184,30 @@ def test_a_file_that_is_named_like_a_command(
     for first in (["./calibrate"], ["file", "calibrate"]):
         assert rows(run("caption", *first, *words))[0]["excerpts"][0]["caption"]
     assert "Missing argument 'DATASET'" in run("caption", "calibrate").err
+
+
+def test_names_cannot_command_the_terminal(caption, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    odd = clip.rename(clip.with_name("a\x1b[2J[-bold]:cat:.wav"))
+    gone = clip.with_name("gone\r\x1b]0;x\x07.wav")
+    outcome = caption(odd, gone, "--strategy", "edge-only")
+    assert "\x1b[2J" not in outcome.out + outcome.err
+    assert "\x1b]0" not in outcome.out + outcome.err
+    assert rf"{clip.parent}/a\x1b[2J[-bold]:cat:.wav:" in outcome.out
+    assert rf"{clip.parent}/gone\x0d\x1b]0;x\x07.wav does not exist." in outcome.err
+    told = rows(caption(odd, gone, "--strategy", "edge-only", "--json"))
+    assert [row["file"] for row in told] == [str(odd), str(gone)], "JSON has the name itself"
+
+
+def test_a_name_that_looks_like_markup_is_a_name(caption, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.chdir(clip.parent)
+    Path("[").mkdir()
+    clip.rename("[/bold].wav")
+    outcome = caption("[/bold].wav", "--strategy", "edge-only")
+    assert outcome.code == 0, outcome.err
+    assert "reading [/bold].wav ..." in outcome.err
 
 
 # -- exactness and strategies ------------------------------------------------------------------------------------------
@@ -415,6 +472,10 @@ def test_other_features_than_the_cloud_listens_to_are_refused(caption, clip: Pat
         (["--forced", "cycle,moon"], "forced is 'moon'"),
         (["--features", "wave"], "features is 'wave'; legal: auto, logmel"),
         (["--max-tokens", "0"], "max_tokens is 0"),
+        (["--window-s", "0.5"], "window_s is 0.5; legal: 1 to 60"),
+        (["--window-s", "61"], "window_s is 61; legal: 1 to 60"),
+        (["--window-s", "nan"], "window_s is nan; legal: 1 to 60"),
+        (["--url", "http://cloud"], "url is 'http://cloud'"),
         (["--mic", "3"], "mic is given together with files"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -444,20 +505,41 @@ def test_a_model_of_text_is_refused(run, clip: Path) -> None:
     assert "a model of text" in outcome.err
 
 
-def test_the_microphone_is_recorded_or_its_absence_told(caption, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcome = caption("--mic", "0.1")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["--mic", "0.1"], "seconds is 0.1"), (["--mic", "5", "--window-s", "0.5"], "window_s is 0.5")],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_the_microphone_waits_for_no_model_to_be_refused(
+    caption, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    monkeypatch.setattr(CaptionerFamily, "open_tokenizer", lambda *_: pytest.fail("a model was opened"))
+    outcome = caption(*words)
     assert outcome.code == 2
-    assert "seconds is 0.1" in outcome.err
+    assert said in outcome.err
 
+
+def test_the_microphone_is_recorded(caption, monkeypatch: pytest.MonkeyPatch) -> None:
     def recorded(seconds: float) -> Recording:
         assert seconds == 2.0
         source = Source(sample_rate_hz=16_000, channels=1, format="microphone, FLOAT")
         return Recording(waveform=speech(), source=source, name="microphone")
 
+    monkeypatch.setattr(command.microphone, "check", lambda _: None)
     monkeypatch.setattr(command.microphone, "record", recorded)
     (row,) = rows(caption("--mic", "2", "--gamma", "0.5", "--json"))
     assert row["file"] == "microphone"
     assert row["excerpts"][0]["caption"]["token_ids"]
+
+
+def test_a_window_that_the_model_cannot_take_is_refused_before_anything_is_recorded(
+    run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command.microphone, "check", lambda _: None)
+    monkeypatch.setattr(command.microphone, "record", lambda _: pytest.fail("it was recorded"))
+    outcome = run("caption", "--mic", "2", "--strategy", "edge-only", "--window-s", "30")
+    assert outcome.code == 2
+    assert "window_s is 30; legal: 1 to 12" in outcome.err
 
 
 def test_recordings_longer_than_the_model_takes_are_cut_by_themselves(run, tmp_path: Path) -> None:

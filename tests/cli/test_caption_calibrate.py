@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from tests.backends.captioner_pair import write_pair
 
+from edgedraft.backends.captioner import CaptionerFamily
+
 pytest.importorskip("soundfile")
 pytest.importorskip("espeakng_loader")
 
@@ -39,6 +41,16 @@ def test_synth_makes_recordings_with_captions(run, tmp_path: Path) -> None:
     assert all((tmp_path / "a" / row["file"]).is_file() for row in rows)
     run("caption", "synth", "--out", str(tmp_path / "b"), "--split", "test", "--num", "2", "--seed", "1")
     assert (tmp_path / "a" / rows[0]["file"]).read_bytes() != (tmp_path / "b" / rows[0]["file"]).read_bytes()
+
+
+def test_synth_leaves_another_split_alone(run, tmp_path: Path) -> None:
+    out = str(tmp_path / "a")
+    run("caption", "synth", "--out", out, "--split", "test", "--num", "1")
+    outcome = run("caption", "synth", "--out", out, "--split", "dev", "--num", "1")
+    assert outcome.code == 2
+    assert f"{out}/captions.jsonl is there already" in outcome.err
+    assert "Name another directory" in outcome.err
+    assert run("caption", "synth", "--out", out, "--split", "test", "--num", "1").code == 0
 
 
 def test_synth_names_the_package_that_is_missing(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,6 +115,28 @@ def test_what_cannot_be_calibrated_is_refused(run, dataset: Path, words: list[st
     outcome = run("caption", "calibrate", str(dataset), *words)
     assert outcome.code == 2
     assert said in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["--max-tokens", "0"], "max_tokens is 0"), (["--url", "http://cloud"], "url is 'http://cloud'")],
+    ids=["max-tokens", "url"],
+)
+def test_what_cannot_be_obeyed_is_refused_before_a_model_is_opened(
+    run, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    monkeypatch.setattr(CaptionerFamily, "open_tokenizer", lambda *_: pytest.fail("a model was opened"))
+    outcome = run("caption", "calibrate", str(dataset), *words)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_target_that_is_none_is_refused_before_anything_is_saved(run, dataset: Path, tmp_path: Path) -> None:
+    outcome = run("caption", "calibrate", str(dataset), "--target", "captioner:nothing-here")
+    assert outcome.code == 3
+    assert "there is no file 'nothing-here'" in outcome.err
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_dataset_with_missing_files_is_refused(run, pair: tuple[str, str], dataset: Path) -> None:

@@ -135,7 +135,9 @@ def test_how_words_come_to_be_counted_is_told(
         (("--words", "hello"), "words is given without attack"),
         (("--recogniser", "here"), "recogniser is given without attack"),
         (("--url", "wss://cloud.example/v1/edgedraft"), "what passes under TLS"),
+        (("--url", "ws://127.0.0.1:99999/"), "is no address: Port out of range"),
         (("--features", "pcm"), "features is 'pcm'"),
+        (("--attack", "heard", "--recogniser", "/nowhere"), "/nowhere is not a folder"),
         (("--gamma", "2"), "gamma"),
     ],
 )
@@ -143,6 +145,7 @@ def test_what_is_refused(privacy: Callable[..., Any], words: tuple[str, ...], na
     outcome = privacy(EN, *words)
     assert outcome.code == 2
     assert named in outcome.err
+    assert outcome.out == "", "nothing was captioned"
 
 
 def test_a_bad_file_does_not_stop_the_others(privacy: Callable[..., Any], tmp_path: Path) -> None:

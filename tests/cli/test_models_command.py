@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from edgedraft.cli import models
+
 
 def test_list_as_json_names_specs_and_sizes(run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "own.gguf").write_bytes(b"not really")
     monkeypatch.setenv("EDGEDRAFT_CACHE", str(tmp_path))
-    models = {model["spec"]: model for model in run("models", "list", "--json").json["models"]}
-    own = models[f"llamacpp:{tmp_path / 'own.gguf'}"]
+    listed = {model["spec"]: model for model in run("models", "list", "--json").json["models"]}
+    own = listed[f"llamacpp:{tmp_path / 'own.gguf'}"]
     assert own["size_bytes"] == 10
     assert own["quantisation"] == "unreadable"
 
@@ -22,6 +24,27 @@ def test_list_for_people_is_a_table(run, monkeypatch: pytest.MonkeyPatch, tmp_pa
     outcome = run("models", "list")
     assert outcome.code == 0
     assert str(tmp_path / "own.gguf") in outcome.out, "a pipe folds nothing"
+
+
+def test_the_captioners_are_listed_as_shipped(run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "own.gguf").write_bytes(b"not really")
+    monkeypatch.setenv("EDGEDRAFT_CACHE", str(tmp_path))
+    listed = run("models", "list", "--json").json["models"]
+    shipped = {model["spec"]: model for model in listed if model["is_shipped"]}
+    assert list(shipped) == ["captioner:edge", "captioner:cloud"]
+    for model in shipped.values():
+        assert Path(model["path"]).stat().st_size == model["size_bytes"]
+        assert model["quantisation"] == "float16"
+    lines = [line for line in run("models", "list").out.splitlines() if "shipped with edgedraft" in line]
+    assert [line.split()[1] for line in lines] == list(shipped)
+
+
+def test_without_a_model_of_text_it_is_said_how_to_get_one(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "list_models", lambda: [])
+    outcome = run("models", "list")
+    assert "captioner:edge" in outcome.out
+    assert "edgedraft models pull hub:ORG/NAME/FILE.gguf" in outcome.err
+    assert run("models", "list", "--json").err == ""
 
 
 @pytest.mark.model
@@ -67,5 +90,5 @@ def test_a_link_to_nowhere_in_the_cache_is_listed_as_unreadable(
 ) -> None:
     (tmp_path / "gone.gguf").symlink_to("/nowhere/model.gguf")
     monkeypatch.setenv("EDGEDRAFT_CACHE", str(tmp_path))
-    models = {model["spec"]: model for model in run("models", "list", "--json").json["models"]}
-    assert models[f"llamacpp:{tmp_path / 'gone.gguf'}"]["quantisation"] == "unreadable"
+    listed = {model["spec"]: model for model in run("models", "list", "--json").json["models"]}
+    assert listed[f"llamacpp:{tmp_path / 'gone.gguf'}"]["quantisation"] == "unreadable"

@@ -188,11 +188,19 @@ def test_nobody_there_names_the_url(url: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["ws://[::1/x", "ws://127.0.0.1:99999/", "ws://127.0.0.1:port/", "ws://", "ws://\udcff/", "ws://127.0.0.1/#x"],
+    [
+        "ws://[::1/x",
+        "ws://127.0.0.1:99999/",
+        "ws://127.0.0.1:port/",
+        "ws://",
+        "ws://\udcff/",
+        "ws://:80/",
+        "ws://127.0.0.1/#x",
+    ],
 )
 def test_what_is_no_address_is_refused_at_once(url: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
-        asyncio.run(dial(EdgeConfig(url=url), VOCABULARY, timeout_s=5.0))
+        AsyncEdgeClient(url)
     assert caught.value.field == "url"
     assert caught.value.remedy
 
@@ -200,7 +208,7 @@ def test_what_is_no_address_is_refused_at_once(url: str) -> None:
 @pytest.mark.parametrize("token", ["secret\r\nX-More: 1", "secret\n", "s\u00e9cret", "secret\udcff"])
 def test_a_token_that_no_header_can_carry_is_refused_and_not_repeated(token: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
-        asyncio.run(dial(EdgeConfig(url="ws://127.0.0.1:1/", token=token), VOCABULARY, timeout_s=5.0))
+        AsyncEdgeClient("ws://127.0.0.1:1/", token=token)
     assert caught.value.field == "token"
     assert "cret" not in str(caught.value)
 

@@ -264,27 +264,49 @@ def make_clips(out_dir: Path, split: str, num_per_language: int, seed: int = 0) 
     """Write `{split}-{language}-{number}.wav` (16 kHz, 16 bit, mono) and `captions.jsonl`, whose path is returned.
 
     A line of it is {"file", "language", "captions" (canonical first), "attributes", "affect", "text", "speaker"}.
-    Raises as `make_clip`, and `InvalidRequestError` for fewer than one clip.
+    Raises as `make_clip`, and `InvalidRequestError` for fewer than one clip and where `out_dir` holds the captions of
+    another dataset; more or fewer clips of the same split and seed replace what is there.
     """
     if num_per_language < 1:
         raise InvalidRequestError(
             f"num_per_language is {num_per_language}; legal: 1 or more.", field="num_per_language"
         )
     espeak()  # where it is missing, no empty folder is left
-    out_dir.mkdir(parents=True, exist_ok=True)
     listing = out_dir / "captions.jsonl"
+    _check_free(listing, split, seed)
+    out_dir.mkdir(parents=True, exist_ok=True)
     with listing.open("w", encoding="utf-8") as lines:
         for language in LANGUAGES:
             for number in range(num_per_language):
                 clip = make_clip(split, language, number, seed)
-                file = f"{split}-{language}-{number:05d}.wav"
+                file = _file_name(split, language, number)
                 write_wav(out_dir / file, clip.waveform)
-                lines.write(json.dumps(_record(file, clip), ensure_ascii=False) + "\n")
+                lines.write(_line(file, clip))
     return listing
 
 
-def _record(file: str, clip: Clip) -> dict[str, object]:
-    return {
+def _check_free(listing: Path, split: str, seed: int) -> None:
+    """The first line tells a dataset from others: another split or seed, or recordings of the user's own."""
+    try:
+        with listing.open(encoding="utf-8", errors="replace") as lines:
+            found = lines.readline()
+    except FileNotFoundError:
+        return
+    first = LANGUAGES[0], 0
+    if found not in ("", _line(_file_name(split, *first), make_clip(split, *first, seed))):
+        raise InvalidRequestError(
+            f"{listing} is there already, with other recordings than split '{split}' of seed {seed}.",
+            field="out_dir",
+            remedy="Name another directory, or delete that file.",
+        )
+
+
+def _file_name(split: str, language: str, number: int) -> str:
+    return f"{split}-{language}-{number:05d}.wav"
+
+
+def _line(file: str, clip: Clip) -> str:
+    record = {
         "file": file,
         "language": clip.language,
         "captions": list(clip.captions),
@@ -293,6 +315,7 @@ def _record(file: str, clip: Clip) -> dict[str, object]:
         "text": clip.text,
         "speaker": clip.speaker,
     }
+    return json.dumps(record, ensure_ascii=False) + "\n"
 
 
 def write_wav(path: Path, waveform: Float32Array) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit, urlunsplit
 
 from edgedraft.caption.capture import CapturedFrame, captured_frames
+from edgedraft.config import EdgeConfig
 from edgedraft.errors import UnsupportedError
 from edgedraft.sim.network import Way
 from edgedraft.testing.link import running_link
@@ -32,9 +33,9 @@ class Tap:
 def tapped(url: str) -> Iterator[Tap]:
     """A relay in front of the cloud at `url`; connect to the tap's `url` instead, one connection at a time.
 
-    Raises `UnsupportedError` for wss://, into which nobody can look.
+    Raises `UnsupportedError` for wss://, into which nobody can look, and `InvalidRequestError` for what is no address.
     """
-    address = urlsplit(url)
+    address = urlsplit(EdgeConfig(url=url).url)
     if address.scheme != "ws":
         raise UnsupportedError(
             f"url is '{url}'; what passes under TLS cannot be read.",

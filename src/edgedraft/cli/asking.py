@@ -14,7 +14,7 @@ from rich.text import Text
 from edgedraft.backends.base import BackendOptions, Tokenizer
 from edgedraft.backends.registry import parse_spec
 from edgedraft.cli.options import NO_DRAFT
-from edgedraft.cli.render import TOKEN_STYLES, err_console, legend, out_console
+from edgedraft.cli.render import TOKEN_STYLES, err_console, escaped, legend, out_console
 from edgedraft.edge.answer import Answer, Piece
 from edgedraft.edge.blocking import BlockingAnswerStream, EdgeClient
 from edgedraft.edge.text import TextStream
@@ -113,7 +113,12 @@ def stream_to(
 
 def _show(console: Console, stream: BlockingAnswerStream, painter: TokenPainter | None, shown: list[str]) -> None:
     for piece in stream:
-        console.print(Text(piece.text, end="") if painter is None else painter.paint(piece), end="")
+        if not console.is_terminal:
+            console.file.write(piece.text)  # as it is: rich would make spaces of tabs and drop returns
+        elif painter is None:
+            console.file.write(escaped(piece.text))
+        else:
+            console.print(painter.paint(piece), end="")
         console.file.flush()
         if piece.text:
             shown.append(piece.text)

@@ -148,10 +148,13 @@ def file(
         dtype=dtype,
         window_s=window_s,
     )
-    CaptionRequest(max_tokens=max_tokens)  # refuse what cannot be obeyed before any model is loaded
+    # What cannot be obeyed is refused before any model is loaded, and the rest before the microphone listens.
+    CaptionRequest(max_tokens=max_tokens)
+    caption_flags.check_window(window_s)
     sources = _sources(files or [], mic)
     captioner = AsyncCaptioner(url, draft=draft, token=token, tls_ca=tls_ca)
     with _opened(captioner) as loop:
+        caption_flags.check_window(window_s, captioner.max_seconds)
         request, notice = wish.request(captioner)
         screen = Screen(captioner.tokenizer, names=len(sources) > 1, show_tokens=show_tokens, show_entropy=show_entropy)
         if notice and not as_json:
@@ -168,7 +171,10 @@ def _sources(files: Sequence[Path], mic: float | None) -> list[Path | float]:
         raise InvalidRequestError("mic is given together with files; legal: one of them.", field="mic")
     if mic is None and not files:
         raise InvalidRequestError("file is missing.", field="file", remedy="Name a recording, or use --mic SECONDS.")
-    return [mic] if mic is not None else list(files)
+    if mic is None:
+        return list(files)
+    microphone.check(mic)
+    return [mic]
 
 
 @contextmanager
@@ -202,13 +208,14 @@ class _Run:
         name = "microphone" if isinstance(source, float) else str(source)
         try:
             recording = self._recording(source)
-            found = self._captioned(recording)
+            found = self._told(recording) if self.as_json else self._shown(recording)
         except EdgedraftError as error:
             self._tell(name, error)
             return exit_code(error)
         if self.as_json:
             values = found.to_dict()
-            print_json({**values, "notices": [*values["notices"], *([notice] if notice else [])]})
+            notices = [*values["notices"], *([notice] if notice else [])]
+            print_json({**values, "notices": notices, "gate": caption_flags.gate_values(self.request.strategy)})
         return 0 if found.captions else EXIT_NO_SPEECH
 
     def _tell(self, name: str, error: EdgedraftError) -> None:
@@ -226,11 +233,14 @@ class _Run:
         with self.screen.doing(f"reading {source}"):
             return load(source)
 
-    def _captioned(self, recording: Recording) -> RecordingCaption:
+    def _told(self, recording: Recording) -> RecordingCaption:
+        return self.loop.run(self.captioner.caption_all(recording, self.request, window_s=self.window_s))
+
+    def _shown(self, recording: Recording) -> RecordingCaption:
+        """The same, each caption on the screen while it is written."""
         found = check(recording)
         excerpts = excerpts_of(recording, found, self.captioner.max_seconds, self.window_s)
-        if not self.as_json:
-            self.screen.begin(recording.name, found)
+        self.screen.begin(recording.name, found)
         done = [
             ExcerptCaption(
                 start_s=each.start_s,
@@ -239,13 +249,10 @@ class _Run:
             )
             for each in excerpts
         ]
-        if not self.as_json:
-            self.screen.say_used(done, recording.seconds)
+        self.screen.say_used(done, recording.seconds)
         return RecordingCaption(recording=recording, check=found, excerpts=done)
 
     def _caption(self, excerpt: Excerpt, *, of_several: bool) -> Caption:
-        if self.as_json:
-            return self.loop.run(self.captioner.caption(excerpt.recording, self.request))
         before = f"[{excerpt.start_s:.1f} to {excerpt.end_s:.1f} s] " if of_several else ""
         caption = self.loop.run(self._streamed(excerpt.recording, before))
         self.screen.say(caption)

@@ -12,17 +12,18 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from edgedraft.backends.listening import open_caption_tokenizer
 from edgedraft.bench.cloud_process import cloud_process
 from edgedraft.caption.audio import load
 from edgedraft.caption.calibrating import RANKS, RankTrade, draft_chain, listening_model, rank_trade
 from edgedraft.caption.calibration import DEFAULT_SHARE, Calibration, Chain, calibrate
 from edgedraft.caption.calibration_file import CalibrationFile
-from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, AsyncCaptioner
+from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, AsyncCaptioner, CaptionRequest
 from edgedraft.caption.dataset import Dataset, load_dataset
 from edgedraft.caption.gate_choice import GATED, GateChoice
 from edgedraft.cli import caption_flags, options
 from edgedraft.cli.render import err_console, out_console, print_json, print_table, progress_bar, table
-from edgedraft.config import read_environment
+from edgedraft.config import EdgeConfig, read_environment
 from edgedraft.errors import InvalidRequestError, UnsupportedError
 from edgedraft.types import ModelInfo
 
@@ -89,6 +90,7 @@ def calibrate_command(
     """
     choice = caption_flags.gate_choice(strategy=strategy, measure=measure, block=block, unit=unit)
     _check(choice, share, target, url)
+    CaptionRequest(max_tokens=max_tokens)
     items = load_dataset(dataset, lang, limit)
     info, chains = _chains(draft, items, max_tokens)
     wanted = choice.gate_rank(info.num_ids)
@@ -118,6 +120,10 @@ def _check(choice: GateChoice, share: float, target: str | None, url: str | None
         raise InvalidRequestError(f"share is {share:g}; legal: above 0, below 1.", field="share")
     if target is not None and url is not None:
         raise InvalidRequestError("target and url are both given; legal: one of them.", field="target")
+    if url is not None:
+        EdgeConfig(url=url)
+    if target is not None:
+        open_caption_tokenizer(target)
 
 
 def _chains(spec: str, dataset: Dataset, max_tokens: int) -> tuple[ModelInfo, list[Chain]]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from edgedraft.caption.excerpts import MIN_WINDOW_S
 from edgedraft.caption.gate_choice import GateChoice
 from edgedraft.cli import options
 from edgedraft.core.block_length import BlockLengths
 from edgedraft.core.forced import ForcedRule
-from edgedraft.core.gate import Measure, SendUnit
+from edgedraft.core.gate import Measure, Nothing, SendUnit, Threshold
+from edgedraft.core.strategy import Strategy
 from edgedraft.errors import InvalidRequestError
 from edgedraft.schedule.caption_catalogue import CAPTION_STRATEGIES
 from edgedraft.speech_features import (
     LOGMEL_128,
+    MAX_SECONDS,
     POOLED_12,
     POOLED_25,
     PROSODY_12,
@@ -201,6 +204,35 @@ def gate_choice(
         bonus=bonus,
         draft_ahead=draft_ahead,
     )
+
+
+def gate_values(strategy: Strategy) -> dict[str, Any]:
+    """What the flags came to, for JSON; None where the strategy has no use for one."""
+    names = ("measure", "threshold", "rank", "unit", "block_tokens", "forced", "bonus", "draft_ahead")
+    values: dict[str, Any] = {"strategy": strategy.name, **dict.fromkeys(names)}
+    gating = strategy.gating
+    if gating is None or isinstance(gating.gate, Nothing):
+        return values
+    if isinstance(gating.gate, Threshold):
+        values |= {"measure": gating.gate.measure, "threshold": gating.gate.threshold}
+    lengths = gating.lengths
+    return values | {
+        "rank": strategy.rank,
+        "unit": gating.unit,
+        "block_tokens": sorted({lengths.least, lengths.base, lengths.most}),
+        "forced": sorted(gating.forced.rules) if gating.forced is not None else [],
+        "bonus": gating.bonus,
+        "draft_ahead": strategy.draft_ahead_tokens > 0,
+    }
+
+
+def check_window(window_s: float | None, max_s: float = MAX_SECONDS) -> None:
+    """Raises `InvalidRequestError` for a window below 1 s or above `max_s`: what the model takes, else any model."""
+    if window_s is not None and not MIN_WINDOW_S <= window_s <= max_s:
+        raise InvalidRequestError(
+            f"window_s is {window_s:g}; legal: {MIN_WINDOW_S:g} to {max_s:g}, the most that the model takes.",
+            field="window_s",
+        )
 
 
 def feature_spec(name: str) -> FeatureSpec | None:

@@ -90,6 +90,7 @@ def privacy(
     lie in folders by speaker, who speaks. Its report is evidence, not proof. Exit code 1 where anything undeclared
     left.
     """
+    from edgedraft.caption.recogniser import open_recogniser
     from edgedraft.caption.tap import tapped
 
     choice = caption_flags.gate_choice(strategy=strategy, threshold=threshold)
@@ -97,12 +98,13 @@ def privacy(
     if attack is None and (recogniser is not None or words is not None):
         name = "words" if recogniser is None else "recogniser"
         raise InvalidRequestError(f"{name} is given without attack.", field=name, remedy="Add --attack DIR.")
+    listener = None if recogniser is None else open_recogniser(recogniser, lang or "en")
     screen = _Screen(as_json)
     with _cloud(url, target) as address, tapped(address) as tap:
         run = _Run(tap, draft, token, choice, lang, spec, dtype, screen)
         codes = [run.one(file) for file in files]
     if attack is not None:
-        codes += _Attack(attack, recogniser, lang, words, screen).on(files)
+        codes += _Attack(attack, listener, words, screen).on(files)
     code = next((code for code in codes if code), 0)
     if code:
         raise typer.Exit(code)
@@ -248,24 +250,21 @@ class _Attack:
     """Tries every kind of features on the recordings, whatever was sent."""
 
     folder: Path
-    recogniser: Path | None
-    language: str | None
+    listener: Recogniser | None
     words: str | None
     screen: _Screen
 
     def on(self, files: Sequence[Path]) -> list[int]:
         from edgedraft.caption.attack import EVIDENCE
-        from edgedraft.caption.recogniser import open_recogniser
 
-        listener = None if self.recogniser is None else open_recogniser(self.recogniser, self.language or "en")
-        if listener is None:
+        if self.listener is None:
             self.screen.note(_without_recogniser())
         recordings: dict[Path, Recording] = {}
         codes = []
         for number, file in enumerate(files, 1):
             try:
                 recordings[file] = load(file)
-                self._words(file, number, recordings[file], listener)
+                self._words(file, number, recordings[file])
                 codes.append(0)
             except EdgedraftError as error:
                 codes.append(self.screen.fail(file, error))
@@ -273,12 +272,12 @@ class _Attack:
         self.screen.note(EVIDENCE)
         return codes
 
-    def _words(self, file: Path, number: int, recording: Recording, listener: Recogniser | None) -> None:
+    def _words(self, file: Path, number: int, recording: Recording) -> None:
         from edgedraft.caption.attack import attack_words
         from edgedraft.caption.synthetic import write_wav
 
         found = [
-            attack_words(recording, spec, words=self.words, recogniser=listener)
+            attack_words(recording, spec, words=self.words, recogniser=self.listener)
             for spec in caption_flags.FEATURES.values()
         ]
         try:

@@ -47,7 +47,7 @@ class Screen:
         if not self._err.is_terminal:
             yield
             return
-        with self._err.status(f"{what} ..."):
+        with self._err.status(Text(f"{what} ...")):
             yield
 
     def note(self, text: str) -> None:
@@ -58,7 +58,7 @@ class Screen:
         for notice in found.notices:
             self.note(f"{name}: {notice}" if self._names else notice)
         if self._names and found.has_speech:
-            self._out.print(Text(f"{name}:", style="bold"))
+            self._out.print(f"{name}:", style="bold")
 
     async def write(self, stream: CaptionStream, before: str = "") -> Caption:
         """Show a caption while it is written, with a line end after it, also where an error breaks it off.

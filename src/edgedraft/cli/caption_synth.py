@@ -23,7 +23,9 @@ class Split(enum.StrEnum):
     TEST = "test"
 
 
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the clips go; made if need be.")]
+Out = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="Where the clips go, a dataset of its own; made if need be.")
+]
 SplitName = Annotated[
     Split, typer.Option("--split", help="Whose voices and sentences; train is what models learnt from.")
 ]

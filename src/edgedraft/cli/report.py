@@ -8,7 +8,7 @@ import traceback
 
 from rich.text import Text
 
-from edgedraft.cli.render import err_console
+from edgedraft.cli.render import err_console, escaped
 from edgedraft.config import read_environment
 from edgedraft.errors import (
     AuthError,
@@ -47,9 +47,9 @@ def print_error(code: str, message: str, remedy: str = "", *, as_json: bool) -> 
         body = {"error": {"code": code, "message": message, "remedy": remedy}}
         print(json.dumps(body), file=sys.stderr)  # noqa: T201
         return
-    line = Text.assemble(("error: ", "bold red"), message)
+    line = Text.assemble(("error: ", "bold red"), escaped(message))
     if remedy:
-        line.append(f" {remedy}", style="yellow")
+        line.append(f" {escaped(remedy)}", style="yellow")
     err_console().print(line, soft_wrap=True)
 
 

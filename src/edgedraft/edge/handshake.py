@@ -19,7 +19,6 @@ from edgedraft.errors import (
     AuthError,
     CloudUnreachableError,
     EdgedraftError,
-    InvalidRequestError,
     ProtocolError,
     SaturatedError,
     UnsupportedError,
@@ -97,7 +96,6 @@ _CHECK_CLOUD = "Start one with `edgedraft cloud --model SPEC`, or check the addr
 
 
 async def _connect(config: EdgeConfig) -> ClientConnection:
-    _check_address(config)
     headers = {"Authorization": f"Bearer {config.token}"} if config.token else None
     try:
         link = await connect(
@@ -120,9 +118,7 @@ async def _connect(config: EdgeConfig) -> ClientConnection:
             f"TLS with {config.url} failed: {error.reason or error}.",
             remedy="Give the certificate authority with --tls-ca, or check that the cloud serves wss://.",
         ) from None
-    except InvalidURI as error:
-        raise _bad_url(config.url, error.msg) from None
-    except (InvalidHandshake, InvalidProxy, ImportError) as error:
+    except (InvalidHandshake, InvalidProxy, InvalidURI, ImportError) as error:
         raise CloudUnreachableError(
             f"no WebSocket connection to {config.url}: {error}.",
             remedy="Check the address and, if the environment names a proxy, the proxy.",
@@ -132,28 +128,6 @@ async def _connect(config: EdgeConfig) -> ClientConnection:
         raise CloudUnreachableError(f"no cloud at {config.url}: {reason}.", remedy=_CHECK_CLOUD) from None
     _keep_queue_short(link)
     return link
-
-
-def _check_address(config: EdgeConfig) -> None:
-    """What no waiting will heal. The token is not repeated: errors end in logs."""
-    try:
-        parts = urlsplit(config.url)
-        (parts.hostname or "").encode("idna")
-        _ = parts.port
-    except ValueError as error:  # a UnicodeError too
-        raise _bad_url(config.url, str(error)) from None
-    if config.token and not (config.token.isascii() and config.token.isprintable()):
-        raise InvalidRequestError(
-            "token holds a line end or another character that a header cannot carry.",
-            field="token",
-            remedy="Give the token alone, in ASCII (--token, EDGEDRAFT_TOKEN).",
-        )
-
-
-def _bad_url(url: str, reason: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"url '{url}' is no address: {reason}.", field="url", remedy="Write ws://HOST:PORT/v1/edgedraft or wss://..."
-    )
 
 
 def _refused(url: str, error: InvalidStatus) -> EdgedraftError:

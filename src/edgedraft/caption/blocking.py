@@ -37,27 +37,15 @@ class Captioner:
         self._captioner = AsyncCaptioner(
             url, draft=draft, token=token, tls_ca=tls_ca, config=config, draft_options=draft_options
         )
-        self._loop = LoopThread(Captioner)
+        self._loop = LoopThread(self._captioner, Captioner)
 
     def open(self) -> None:
         """Load the draft. Raises what the registry raises."""
-        if self._loop.is_running:
-            return
-        self._loop.start()
-        try:
-            self._loop.run(self._captioner.open())
-        except BaseException:
-            self._loop.stop()
-            raise
+        self._loop.open()
 
     def close(self) -> None:
         """Leave the cloud and free the model. Safe to repeat."""
-        if not self._loop.is_running:
-            return
-        try:
-            self._loop.run(self._captioner.close())
-        finally:
-            self._loop.stop()
+        self._loop.close()
 
     def __enter__(self) -> Self:
         self.open()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,7 +152,7 @@ def file(
     caption_flags.check_window(window_s)
     sources = _sources(files or [], mic)
     captioner = AsyncCaptioner(url, draft=draft, token=token, tls_ca=tls_ca)
-    with _opened(captioner) as loop:
+    with LoopThread(captioner, AsyncCaptioner) as loop:  # so a signal ends what is waited for, and then closes it
         caption_flags.check_window(window_s, captioner.max_seconds)
         request, notice = wish.request(captioner)
         screen = Screen(captioner.tokenizer, names=len(sources) > 1, show_tokens=show_tokens, show_entropy=show_entropy)
@@ -175,21 +174,6 @@ def _sources(files: Sequence[Path], mic: float | None) -> list[Path | float]:
         return list(files)
     microphone.check(mic)
     return [mic]
-
-
-@contextmanager
-def _opened(captioner: AsyncCaptioner) -> Iterator[LoopThread]:
-    """The captioner, open, on a loop of its own: so a signal ends what is waited for, and then closes it."""
-    loop = LoopThread(AsyncCaptioner)
-    loop.start()
-    try:
-        loop.run(captioner.open())
-        try:
-            yield loop
-        finally:
-            loop.run(captioner.close())
-    finally:
-        loop.stop()
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,27 +93,15 @@ class EdgeClient:
             draft_options=draft_options,
             chat_template=chat_template,
         )
-        self._loop = LoopThread(EdgeClient)
+        self._loop = LoopThread(self._client, EdgeClient)
 
     def open(self) -> None:
         """Load tokenizer and draft. Raises what the registry raises."""
-        if self._loop.is_running:
-            return
-        self._loop.start()
-        try:
-            self.run(self._client.open())
-        except BaseException:
-            self._loop.stop()
-            raise
+        self._loop.open()
 
     def close(self) -> None:
         """Leave the cloud and free the models. Safe to repeat."""
-        if not self._loop.is_running:
-            return
-        try:
-            self.run(self._client.close())
-        finally:
-            self._loop.stop()
+        self._loop.close()
 
     def __enter__(self) -> Self:
         self.open()

@@ -6,32 +6,73 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
 
 from edgedraft.errors import EdgedraftError
 
 _T = TypeVar("_T")
 
 
-class LoopThread:
-    """May be used from several threads at once, between `start` and `stop`. `owner`: whose errors it words."""
+class Resource(Protocol):
+    """What lives on the loop."""
 
-    def __init__(self, owner: type) -> None:
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class LoopThread:
+    """The loop of one resource, which is opened and closed on it. `owner`: whose errors it words.
+
+    May be used from several threads at once.
+    """
+
+    def __init__(self, resource: Resource, owner: type) -> None:
+        self._resource = resource
         self._owner = owner.__name__
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._submitting = threading.Lock()
+        self._opening = threading.Lock()
 
-    @property
-    def is_running(self) -> bool:
-        return self._loop is not None
+    def open(self) -> None:
+        """Nothing where it is open. Raises what the resource raises."""
+        with self._opening:
+            if self._loop is not None:
+                return
+            self._start()
+            try:
+                self.run(self._resource.open())
+            except BaseException:
+                self._stop()
+                raise
 
-    def start(self) -> None:
+    def close(self) -> None:
+        """Nothing where it is closed."""
+        with self._opening:
+            if self._loop is None:
+                return
+            try:
+                self.run(self._resource.close())
+            finally:
+                self._stop()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="edgedraft-edge", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
+    def _stop(self) -> None:
         """Nothing is taken from here on, and whoever still waits is told."""
         with self._submitting:
             loop, thread = self._loop, self._thread

@@ -1,0 +1,50 @@
+"""The loop of a blocking client: opened once, closed once, whoever asks and however often."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from edgedraft.edge.loop_thread import LoopThread
+from edgedraft.errors import EdgedraftError
+
+
+class Counted:
+    def __init__(self, fails: bool = False) -> None:
+        self.num_opened = 0
+        self.num_closed = 0
+        self._fails = fails
+
+    async def open(self) -> None:
+        await asyncio.sleep(0.05)
+        self.num_opened += 1
+        if self._fails:
+            raise EdgedraftError("no model.")
+
+    async def close(self) -> None:
+        self.num_closed += 1
+
+
+def test_threads_that_open_at_once_share_one_loop() -> None:
+    resource = Counted()
+    loop = LoopThread(resource, Counted)
+    threads = [threading.Thread(target=loop.open) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    loop.close()
+    loop.close()
+    assert (resource.num_opened, resource.num_closed) == (1, 1)
+
+
+def test_what_fails_to_open_leaves_no_loop_behind() -> None:
+    resource = Counted(fails=True)
+    loop = LoopThread(resource, Counted)
+    with pytest.raises(EdgedraftError, match="no model"):
+        loop.open()
+    with pytest.raises(EdgedraftError, match="the Counted is not open"):
+        loop.run(resource.close())
+    assert not [thread for thread in threading.enumerate() if thread.name == "edgedraft-edge"]

@@ -13,7 +13,7 @@ import pytest
 
 from edgedraft.backends.base import BackendOptions, ListeningDraft, ListeningTarget, ScoreRequest
 from edgedraft.backends.qwen_omni import QwenOmniDraft, QwenOmniFamily, QwenOmniTarget
-from edgedraft.backends.qwen_omni_prompts import QWEN2_5_OMNI, REQUESTS
+from edgedraft.backends.qwen_omni_prompts import DETAILED, QWEN2_5_OMNI, REQUESTS
 from edgedraft.backends.qwen_omni_tokenizer import QwenOmniTokenizer
 from edgedraft.errors import (
     BackendError,
@@ -148,7 +148,7 @@ def own_rows(
         else:
             audio = f"<|audio_bos|>{'<|AUDIO|>' * num_audio}<|audio_eos|>"
             system = f"<|im_start|>system\n{QWEN2_5_OMNI.system}<|im_end|>\n"
-        text = f"{system}<|im_start|>user\n{audio}{REQUESTS[language]}<|im_end|>\n<|im_start|>assistant\n"
+        text = f"{system}<|im_start|>user\n{audio}{REQUESTS[DETAILED][language]}<|im_end|>\n<|im_start|>assistant\n"
         ids = torch.tensor([[*tokenizer.encode(text, parse_special=True), *caption]])
         rows = model(input_ids=ids, attention_mask=torch.ones_like(ids), **inputs).logits
     found: Float32Array = rows[0, -len(caption) - 1 :].numpy()

@@ -15,7 +15,7 @@ import pytest
 from edgedraft.backends.base import BackendOptions, CaptionTokenizer
 from edgedraft.backends.qwen_omni import QwenOmniFamily
 from edgedraft.backends.qwen_omni_files import model_name, open_source
-from edgedraft.backends.qwen_omni_prompts import QWEN2_5_OMNI, QWEN3_OMNI, REQUESTS
+from edgedraft.backends.qwen_omni_prompts import DETAILED, QWEN2_5_OMNI, QWEN3_OMNI, REQUESTS
 from edgedraft.errors import InvalidRequestError, ModelFileError, UnsupportedError
 from edgedraft.protocol.fingerprint import compare, fingerprint
 from edgedraft.testing.suites import TokenizerSuite
@@ -64,10 +64,19 @@ def test_both_lines_number_the_shared_ids_alike(pair: TinyPair) -> None:
         prompt = edge.caption_prompt(language)
         assert prompt == cloud.caption_prompt(language)
         assert prompt.index(edge.eos_ids[0]) == len(prompt) - 1
-        assert b"".join(map(edge.token_bytes, prompt)).decode() == REQUESTS[language]
+        assert b"".join(map(edge.token_bytes, prompt)).decode() == REQUESTS[DETAILED][language]
     assert edge.languages == ("en", "zh")
     with pytest.raises(InvalidRequestError, match="language is 'fr'; legal: en, zh"):
         edge.caption_prompt("fr")
+
+
+@pytest.mark.parametrize("style", REQUESTS)
+def test_what_is_asked_for_has_a_style(pair: TinyPair, style: str) -> None:
+    tokenizer = FAMILY.open_tokenizer(f"{pair.edge_folder},style={style}")
+    assert isinstance(tokenizer, CaptionTokenizer)
+    for language in tokenizer.languages:
+        asked = b"".join(map(tokenizer.token_bytes, tokenizer.caption_prompt(language))).decode()
+        assert asked == REQUESTS[style][language]
 
 
 def test_another_vocabulary_is_told_apart(pair: TinyPair, copy: Path) -> None:
@@ -112,7 +121,9 @@ def test_no_chat_template_is_shown(pair: TinyPair) -> None:
         ("", "path is empty; legal: qwen-omni:FOLDER"),
         ("/no/such/folder", "does not exist"),
         ("../up/here", "does not exist"),
-        ("{folder},colour=red", "model 'qwen-omni' has no setting 'colour'"),
+        ("{folder},colour=red", "model 'qwen-omni' has no setting 'colour'.*there are: dtype, device, style"),
+        ("{folder},style=short", "style is 'short'; legal: one of detailed, concise, line"),
+        ("{folder},style=line,style=line", "style is 'line, line'; legal: one of"),
         ("{folder},dtype=int4", "dtype is 'int4'"),
         ("{folder},device=cuda:9", "sees none"),
         ("{folder}/config.json", "holds no config.json"),
@@ -221,8 +232,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, folder: Path, **keywords: Any) -> 
 
 def test_a_model_of_the_hub_is_taken_from_its_cache(pair: TinyPair, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = stand_in(monkeypatch, pair.edge_folder, cached=True)
-    source, line = open_source("Qwen/Qwen2.5-Omni-3B,dtype=bf16")
-    assert (source.path, source.dtype, line) == (pair.edge_folder, "bf16", QWEN2_5_OMNI)
+    source, line, style = open_source("Qwen/Qwen2.5-Omni-3B,style=line,dtype=bf16")
+    assert (source.path, source.dtype, line, style) == (pair.edge_folder, "bf16", QWEN2_5_OMNI, "line")
     assert hub.fetched == []
 
 

@@ -26,7 +26,7 @@ from edgedraft.backends.contract_checks import (
 )
 from edgedraft.backends.qwen_omni_engine import Thinker, load_thinker
 from edgedraft.backends.qwen_omni_files import open_source
-from edgedraft.backends.qwen_omni_prompts import Frame
+from edgedraft.backends.qwen_omni_prompts import DETAILED, Frame
 from edgedraft.backends.qwen_omni_tokenizer import QwenOmniTokenizer
 from edgedraft.backends.qwen_omni_transcript import MAX_SECONDS, Transcript
 from edgedraft.backends.session_table import SessionTable
@@ -40,8 +40,8 @@ from edgedraft.types import Float32Array, ModelInfo
 
 def _open_model(rest: str, options: BackendOptions) -> tuple[Thinker, Frame, ModelInfo]:
     check_options(options)
-    source, line = open_source(rest)
-    tokenizer = QwenOmniTokenizer(source.path)
+    source, line, style = open_source(rest)
+    tokenizer = QwenOmniTokenizer(source.path, style)
     frame = Frame.of(line, tokenizer)
     thinker = load_thinker(source, line, tokenizer, options.threads)
     most = thinker.trained_length - frame.num_ids - line.window_audio_tokens
@@ -53,7 +53,7 @@ def _open_model(rest: str, options: BackendOptions) -> tuple[Thinker, Frame, Mod
     if options.context_length is not None:
         check_range("context_length", options.context_length, most)
     info = ModelInfo(
-        name=thinker.name,
+        name=thinker.name if style == DETAILED else f"{thinker.name}, {style}",
         engine=engine_name(),
         vocab_size=thinker.num_ids,
         num_ids=thinker.num_ids,
@@ -207,7 +207,7 @@ class QwenOmniTarget:
 
 
 class QwenOmniFamily:
-    """See `base.BackendFamily`. `rest` is `FOLDER_OR_HUB_NAME[,dtype=fp32|bf16][,device=cpu|cuda]`."""
+    """See `base.BackendFamily`. `rest` is `FOLDER_OR_HUB_NAME[,dtype=fp32|bf16][,device=cpu|cuda][,style=NAME]`."""
 
     name = "qwen-omni"
 
@@ -218,7 +218,8 @@ class QwenOmniFamily:
         return QwenOmniTarget(rest, options)
 
     def open_tokenizer(self, rest: str) -> QwenOmniTokenizer:
-        return QwenOmniTokenizer(open_source(rest)[0].path)
+        source, _, style = open_source(rest)
+        return QwenOmniTokenizer(source.path, style)
 
     def chat_template(self, rest: str) -> str:
         """Empty: the back ends put the template's parts around the request by themselves."""

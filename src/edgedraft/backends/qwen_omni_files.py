@@ -9,25 +9,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from edgedraft.backends.qwen_omni_prompts import LINES, Line
+from edgedraft.backends.qwen_omni_prompts import DETAILED, LINES, REQUESTS, Line
 from edgedraft.backends.transformers_files import ModelSource, TokenizerFiles, parse_source, read_json
-from edgedraft.errors import ModelFileError, UnsupportedError
+from edgedraft.errors import InvalidRequestError, ModelFileError, UnsupportedError
 
 FORMS = "qwen-omni:FOLDER or qwen-omni:ORG/NAME[@REVISION] of a hub"
 REMEDY_INSTALL = "Install it with: pip install 'edgedraft[torch]'"
 REMEDY_FETCH = "Fetch the model again, whole."
 _HUB_NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[^/@]+))?")
+_STYLE = re.compile(r",\s*style\s*=\s*(?P<style>[^,]*?)\s*(?=,|$)")
 _FETCHED = ("*.json", "*.jinja", "merges.txt", "*.safetensors")
 _INDEX = "model.safetensors.index.json"
 
 
-def open_source(rest: str) -> tuple[ModelSource, Line]:
-    """The folder that `PATH_OR_HUB_NAME[,dtype=...][,device=...]` names, fetched if need be, and its line of models.
+def open_source(rest: str) -> tuple[ModelSource, Line, str]:
+    """What `PATH_OR_HUB_NAME[,dtype=...][,device=...][,style=...]` names: folder, line of models, style of requests.
 
-    Raises `InvalidRequestError` (settings), `ModelFileError` (nothing there) or `UnsupportedError` (not Qwen-Omni).
+    The folder is fetched if need be. Raises `InvalidRequestError` (settings), `ModelFileError` (nothing there) or
+    `UnsupportedError` (not Qwen-Omni).
     """
-    source = parse_source(rest, family="qwen-omni", forms=FORMS, locate=_located)
-    return source, read_line(source.path)
+    styles = [match["style"] for match in _STYLE.finditer(rest)] or [DETAILED]
+    if len(styles) > 1 or styles[0] not in REQUESTS:
+        raise InvalidRequestError(
+            f"style is '{', '.join(styles)}'; legal: one of {', '.join(REQUESTS)}.", field="model"
+        )
+    source = parse_source(_STYLE.sub("", rest), family="qwen-omni", forms=FORMS, locate=_located, also=("style",))
+    return source, read_line(source.path), styles[0]
 
 
 def read_line(folder: Path) -> Line:

@@ -1,4 +1,4 @@
-"""How Qwen-Omni models are asked for a caption: the request in two languages, and the chat template around it.
+"""How Qwen-Omni models are asked for a caption: requests of three styles, and the chat template around them.
 
 The log that edge and cloud share holds text ids only: the request, `<|im_end|>`, then the caption. Everything else that
 a model wants (system turn, recording, headers) differs between the two lines of models and is put in by each side
@@ -15,21 +15,46 @@ from typing import Protocol
 
 TURN_END = "<|im_end|>"
 
-REQUESTS: Mapping[str, str] = MappingProxyType(
+DETAILED = "detailed"
+REQUESTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "en": (
-            "Listen to the voice in this recording and describe the emotion in it. Write two or three plain English "
-            "sentences about the speaker: first what you hear, such as pitch, pace, loudness, intonation, pauses or "
-            "voice quality, and last the emotion that this most likely expresses. Describe only what can be heard. Do "
-            "not repeat the words that are spoken, and write no dialogue, list or heading."
+        DETAILED: MappingProxyType(
+            {
+                "en": (
+                    "Listen to the voice in this recording and describe the emotion in it. Write two or three plain "
+                    "English sentences about the speaker: first what you hear, such as pitch, pace, loudness, "
+                    "intonation, pauses or voice quality, and last the emotion that this most likely expresses. "
+                    "Describe only what can be heard. Do not repeat the words that are spoken, and write no dialogue, "
+                    "list or heading."
+                ),
+                "zh": (
+                    "请听录音中的声音，描述其中的情绪。用两到三句中文写成一段话，约七十到一百字：先写听到的两三个特征，"
+                    "例如音高、语速、音量、语调、停顿或音色，最后写出最可能表达的一种情绪；如有把握，可以简短而谨慎地提到"
+                    "原因。只写能听出来的内容，不要复述说话的原文，也不要写对话、列表或标题。"
+                ),
+            }
         ),
-        "zh": (
-            "请听录音中的声音，描述其中的情绪。用两到三句中文写成一段话，约七十到一百字：先写听到的两三个特征，例如"
-            "音高、语速、音量、语调、停顿或音色，最后写出最可能表达的一种情绪；如有把握，可以简短而谨慎地提到原因。"
-            "只写能听出来的内容，不要复述说话的原文，也不要写对话、列表或标题。"
+        "concise": MappingProxyType(
+            {
+                "en": (
+                    "Listen to the voice in this recording. In one plain English sentence, say how it sounds and which "
+                    "emotion this most likely expresses. Do not repeat the words that are spoken."
+                ),
+                "zh": "请听录音中的声音，用一句中文说明声音听起来怎样、最可能表达哪种情绪。不要复述说话的原文。",
+            }
+        ),
+        "line": MappingProxyType(
+            {
+                "en": (
+                    "Listen to the voice in this recording. Name its emotion and how it is voiced in one line of at "
+                    "most eight English words. Do not repeat the words that are spoken."
+                ),
+                "zh": "请听录音中的声音，用一行八到十六个汉字写出其中的情绪和说话的方式。不要复述说话的原文。",
+            }
         ),
     }
 )
+"""By style, then by language (ISO 639-1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

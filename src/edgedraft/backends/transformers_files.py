@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -43,19 +43,25 @@ class ModelSource:
 
 
 def parse_source(
-    rest: str, *, family: str = "transformers", forms: str = FORMS, locate: Callable[[str], Path] | None = None
+    rest: str,
+    *,
+    family: str = "transformers",
+    forms: str = FORMS,
+    locate: Callable[[str], Path] | None = None,
+    also: Sequence[str] = (),
 ) -> ModelSource:
     """Read `PATH[,dtype=fp32|bf16][,device=cpu|cuda]`; `hub:` and `demo:` paths are fetched or made if need be.
 
-    `family`, `forms`: for messages. `locate`: how another family finds its folder. Raises `InvalidRequestError` naming
-    the setting, and what the model store (or `locate`) raises.
+    `family`, `forms`, `also` (settings that the caller has read itself): for messages. `locate`: how another family
+    finds its folder. Raises `InvalidRequestError` naming the setting, and what the model store (or `locate`) raises.
     """
     parts = rest.split(",")
     settings: dict[str, str] = {}
     while len(parts) > 1 and (match := _SETTING.fullmatch(parts[-1].strip())):
         if match["key"] not in ("dtype", "device") or match["key"] in settings:
             raise InvalidRequestError(
-                f"model '{family}' has no setting '{match['key']}', or has it twice; there are: dtype, device.",
+                f"model '{family}' has no setting '{match['key']}', or has it twice; there are: "
+                f"{', '.join(('dtype', 'device', *also))}.",
                 field="model",
             )
         if not match["value"].strip():

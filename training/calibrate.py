@@ -26,7 +26,7 @@ def choice_of(arm: Arm) -> GateChoice:
     return GateChoice(strategy=strategy, measure=arm.gate, unit=arm.unit, lengths=lengths)
 
 
-def calibration_of(draft: str, arm: Arm, tuned: Tuned, results: CaptionResults) -> Calibration:
+def calibration_of(draft: str, target: str, arm: Arm, tuned: Tuned, results: CaptionResults) -> Calibration:
     share, threshold = tuned.dev_share, tuned.threshold
     if share is None or threshold is None:
         raise SystemExit(f"{arm.name}: {tuned.reason}")
@@ -39,6 +39,7 @@ def calibration_of(draft: str, arm: Arm, tuned: Tuned, results: CaptionResults) 
         num_clips=sum(results.manifest.num_dev_clips.values()),
         num_tokens=0,  # the bench does not say
         note=f"The smallest share tried that closes {tuned.goal:.0%} of the BLEU-1 gap on dev everywhere ({closed}).",
+        target=target,
     )
 
 
@@ -48,10 +49,11 @@ def main(run: Path) -> None:
     SHIPPED.unlink(missing_ok=True)
     file = CalibrationFile(SHIPPED)
     draft = registry.open_draft(results.manifest.draft, BackendOptions()).info.identity
+    target = registry.open_target(results.manifest.target, BackendOptions()).info.name
     tuned = {each.arm: each for each in results.tuned}
     plain = {name: of for name, of in SAME_THRESHOLD.items() if not (arms[name].bonus or arms[name].forced)}
     for name, of in [*zip(tuned, tuned, strict=True), *plain.items()]:
-        file.put(calibration_of(draft, arms[name], tuned[of], results))
+        file.put(calibration_of(draft, target, arms[name], tuned[of], results))
     print(f"{file.path}: {len(tuned) + len(plain)} thresholds")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,13 +14,14 @@ from edgedraft.backends.base import BackendOptions
 from edgedraft.backends.registry import open_draft, open_tokenizer
 from edgedraft.caption.calibration import CalibratedShare, Calibration, CalibrationKey
 from edgedraft.caption.calibration_file import (
+    CalibratedStrategy,
     CalibrationFile,
     calibrated_strategy,
-    calibrated_threshold,
     find_calibration,
     known_calibrations,
 )
 from edgedraft.caption.gate_choice import GateChoice
+from edgedraft.core.gate import Threshold
 from edgedraft.errors import InvalidRequestError
 
 KEY = CalibrationKey.of("captioner:edge", GateChoice())
@@ -87,13 +89,25 @@ def test_the_users_own_comes_first_and_a_language_before_all(tmp_path: Path) -> 
 
 def test_without_a_calibration_the_published_threshold_comes_with_a_notice(tmp_path: Path) -> None:
     files = (CalibrationFile(tmp_path / "none.json"),)
-    threshold, notice = calibrated_threshold(GateChoice(strategy="ugsd"), "captioner:edge", "en", files)
-    assert threshold == 3.5
-    assert "was not calibrated for captioner:edge" in notice
+    found = settled(GateChoice(strategy="ugsd"), "captioner:edge", files)
+    assert threshold_of(found) == 3.5
+    assert "was not calibrated for captioner:edge" in found.notice
     with pytest.raises(InvalidRequestError, match="margin was not calibrated"):
-        calibrated_threshold(GateChoice(measure="margin"), "captioner:edge", "en", files)
-    files[0].put(calibration(0.31))
-    assert calibrated_threshold(GateChoice(), "captioner:edge", "en", files) == (0.31, "")
+        settled(GateChoice(measure="margin"), "captioner:edge", files)
+    files[0].put(msgspec.structs.replace(calibration(0.31), target="a-target"))
+    found = settled(GateChoice(), "captioner:edge", files)
+    assert (threshold_of(found), found.target, found.notice) == (0.31, "a-target", "")
+
+
+def settled(choice: GateChoice, draft: str, files: Sequence[CalibrationFile], lang: str = "en") -> CalibratedStrategy:
+    return calibrated_strategy(choice, open_tokenizer("captioner:edge"), draft, lang, files)
+
+
+def threshold_of(found: CalibratedStrategy) -> float:
+    assert found.strategy.gating is not None
+    gate = found.strategy.gating.gate
+    assert isinstance(gate, Threshold)
+    return gate.threshold
 
 
 def shipped_draft() -> str:
@@ -104,16 +118,14 @@ def test_other_weights_of_the_same_name_are_not_calibrated(tmp_path: Path) -> No
     name = shipped_draft()
     assert name.startswith("captioner:edge#")
     other = name[:-1] + ("0" if name[-1] != "0" else "1")
-    _, notice = calibrated_threshold(GateChoice(), other, "en", known_calibrations(tmp_path))
-    assert "was not calibrated for captioner:edge with" in notice
+    found = settled(GateChoice(), other, known_calibrations(tmp_path))
+    assert "was not calibrated for captioner:edge with" in found.notice
 
 
 def test_the_rank_that_was_saved_goes_with_the_threshold(tmp_path: Path) -> None:
     file = CalibrationFile(tmp_path / "calibration.json")
     file.put(msgspec.structs.replace(calibration(0.4), rank=2))
-    tokenizer = open_tokenizer("captioner:edge")
-    saved, _ = calibrated_strategy(GateChoice(), tokenizer, "captioner:edge", "en", [file])
-    given, _ = calibrated_strategy(GateChoice(rank=3), tokenizer, "captioner:edge", "en", [file])
+    saved, given = (settled(choice, "captioner:edge", [file]).strategy for choice in (GateChoice(), GateChoice(rank=3)))
     assert (saved.rank, given.rank) == (2, 3)
 
 
@@ -121,11 +133,9 @@ def test_the_rank_that_was_saved_goes_with_the_threshold(tmp_path: Path) -> None
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_shipped_pair_is_calibrated(strategy: str, language: str, tmp_path: Path) -> None:
     """So that `--gamma auto` has nothing to excuse; no such threshold is one of the published guesses."""
-    threshold, notice = calibrated_threshold(
-        GateChoice(strategy=strategy), shipped_draft(), language, known_calibrations(tmp_path)
-    )
-    assert notice == ""
-    assert 0.0 < threshold < 1.0
+    found = settled(GateChoice(strategy=strategy), shipped_draft(), known_calibrations(tmp_path), language)
+    assert (found.notice, found.target) == ("", "captioner:cloud")
+    assert 0.0 < threshold_of(found) < 1.0
 
 
 def test_a_fifo_in_its_place_is_refused_and_not_waited_for(tmp_path: Path) -> None:

@@ -16,12 +16,16 @@ from edgedraft.bench.caption_live import MeasuredCaptioner
 from edgedraft.caption.audio import load
 from edgedraft.caption.blocking import Captioner
 from edgedraft.caption.calibrating import draft_chain, listening_model
+from edgedraft.caption.calibration import CalibrationKey
+from edgedraft.caption.calibration_file import SHIPPED, CalibrationFile, find_calibration
 from edgedraft.caption.caption import Caption
 from edgedraft.caption.captioner import DEFAULT_DRAFT, AsyncCaptioner, CaptionRequest
 from edgedraft.caption.excerpts import spoken_part
 from edgedraft.caption.features import extract
+from edgedraft.caption.gate_choice import GateChoice
 from edgedraft.caption.recording import Recording
 from edgedraft.config import EdgeConfig
+from edgedraft.core.block_length import BlockLengths
 from edgedraft.core.strategy import Strategy
 from edgedraft.edge.blocking import EdgeClient
 from edgedraft.errors import (
@@ -100,6 +104,50 @@ def test_draft_ahead_changes_no_token_of_a_gated_caption(cloud: RunningCloud, la
         assert ahead.answer.token_ids == held.answer.token_ids
         assert ahead.account.verified_share == held.account.verified_share
         assert ahead.answer.exact is Exactness.LOSSY
+
+
+def test_without_a_word_the_gate_is_the_calibrated_one(cloud: RunningCloud) -> None:
+    with Captioner(cloud.url) as captioner:
+        plain, request = captioner.caption(clip("en")), captioner.settled(CaptionRequest())[0]
+        known = find_calibration(
+            CalibrationKey.of(captioner.draft_info.identity, GateChoice()), [CalibrationFile(SHIPPED)]
+        )
+    assert known is not None
+    assert request.strategy == ugsd_sparse(threshold=known.threshold)
+    assert request.calibrated_with == known.target == "captioner:cloud"
+    (given,) = captioned(cloud.url, "en", ugsd_sparse(threshold=known.threshold))
+    assert plain.answer.token_ids == given.answer.token_ids
+    assert plain.answer.notices == ()
+
+
+def test_a_cloud_with_another_target_than_the_calibrations_is_said(cloud: RunningCloud) -> None:
+    strategy = ugsd_sparse(threshold=0.9)
+    with Captioner(cloud.url) as captioner:
+        same, other = (
+            captioner.caption(clip("en"), CaptionRequest(strategy=strategy, calibrated_with=name))
+            for name in ("captioner:cloud", "captioner:stronger")
+        )
+    assert same.answer.notices == ()
+    assert "calibrated with captioner:stronger, and the cloud serves" in other.answer.notices[0]
+
+
+def test_what_is_not_calibrated_is_said_with_the_caption(cloud: RunningCloud) -> None:
+    choice = GateChoice(lengths=BlockLengths.fixed(4))
+    with Captioner(cloud.url) as captioner:
+        caption = captioner.caption(clip("en"), CaptionRequest(strategy=choice))
+        with pytest.raises(InvalidRequestError, match="margin was not calibrated"):
+            captioner.caption(clip("en"), CaptionRequest(strategy=GateChoice(strategy="ugsd", measure="margin")))
+        with pytest.raises(InvalidRequestError, match="language is 'fr'"):
+            captioner.caption(clip("en"), CaptionRequest(language="fr"))
+    assert "was not calibrated for captioner:edge" in caption.answer.notices[0]
+
+
+def test_an_account_says_what_the_draft_alone_would_have_taken(cloud: RunningCloud) -> None:
+    """So that whoever loses by asking the cloud can see it."""
+    alone, together, cloud_alone = captioned(cloud.url, "en", edge_only(), exact(draft_ahead=False), cloud_only())
+    assert alone.account.draft_alone_s == pytest.approx(alone.account.total_s, rel=0.8)
+    assert together.account.total_s > together.account.draft_alone_s > 0.0
+    assert cloud_alone.account.draft_alone_s is None
 
 
 def test_an_account_adds_up(cloud: RunningCloud, link: RunningLink) -> None:

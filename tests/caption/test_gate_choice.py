@@ -72,6 +72,24 @@ def test_what_is_given_wins(tokenizer: ToyTokenizer) -> None:
     assert choice.block == "4"
 
 
+def test_a_bonus_and_drafting_ahead_do_not_go_together() -> None:
+    with pytest.raises(UnsupportedError, match="draft_ahead is set together with bonus"):
+        GateChoice(bonus=True, draft_ahead=True)
+
+
+@pytest.mark.parametrize("bonus", [False, True])
+@pytest.mark.parametrize("ahead", [None, False])
+def test_it_drafts_ahead_unless_told_otherwise(tokenizer: ToyTokenizer, bonus: bool, ahead: bool | None) -> None:
+    strategy = GateChoice(bonus=bonus, draft_ahead=ahead).build(tokenizer, "en", 0.5)
+    assert bool(strategy.draft_ahead_tokens) is (ahead is None and not bonus)
+
+
+def test_where_only_verdicts_count_the_blocks_are_others() -> None:
+    assert GateChoice(strategy="ugsd").block == "3-5-7"
+    assert GateChoice(strategy="ugsd", lengths=BlockLengths(counts_local=False)).block == "3-5-7-judged"
+    assert GateChoice(lengths=BlockLengths(least=2, base=2, most=2, counts_local=False)).block == "2"
+
+
 def test_cloud_only_has_no_gate(tokenizer: ToyTokenizer) -> None:
     assert GateChoice(strategy="cloud-only").build(tokenizer, "en", None).gating is None
 

@@ -138,6 +138,7 @@ def test_json_tells_what_the_gate_was(caption, clip: Path) -> None:
         "rank": 1,
         "unit": "tokens",
         "block_tokens": [1],
+        "count_local": True,
         "forced": [],
         "bonus": False,
         "draft_ahead": True,
@@ -150,6 +151,7 @@ def test_json_tells_what_the_gate_was(caption, clip: Path) -> None:
         "rank": 7,
         "unit": "from-first",
         "block_tokens": [3, 5, 7],
+        "count_local": True,
         "forced": ["cycle", "language"],
         "bonus": True,
         "draft_ahead": False,
@@ -258,6 +260,8 @@ def test_flags_reach_the_strategy(caption, clip: Path) -> None:
     assert strict["account"]["num_corrections"] > 0
     assert share("--gamma", "0.01", "--forced", "cycle") > share("--gamma", "0.01")
     assert only(caption(clip, "--strategy", "ugsd", "--json"))["strategy"] == "ugsd"
+    judged = rows(caption(clip, "--strategy", "ugsd", "--gamma", "0.5", "--no-count-local", "--json"))[0]
+    assert not judged["gate"]["count_local"]
     float16 = only(caption(clip, "--exact", "--dtype", "float16", "--json"))["account"]
     assert float16["features"].endswith("float16")
 
@@ -476,6 +480,9 @@ def test_other_features_than_the_cloud_listens_to_are_refused(caption, clip: Pat
         (["--window-s", "61"], "window_s is 61; legal: 1 to 60"),
         (["--window-s", "nan"], "window_s is nan; legal: 1 to 60"),
         (["--url", "http://cloud"], "url is 'http://cloud'"),
+        (["--bonus", "--draft-ahead"], "draft_ahead is set together with bonus"),
+        (["--no-count-local"], "count_local is given for blocks of one length"),
+        (["--exact", "--no-count-local"], "count_local is given for blocks of one length"),
         (["--mic", "3"], "mic is given together with files"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -96,7 +96,8 @@ def test_ranks_are_tried_with_a_cloud(run, pair: tuple[str, str], dataset: Path,
     assert outcome.code == 0, outcome.err
     assert "│ wished ┃ threshold" in outcome.out.replace("┃ wished", "│ wished")
     assert "BLEU-1 en" in outcome.out
-    assert out.is_file()
+    (saved,) = json.loads(out.read_text())["calibrations"]
+    assert saved["target"] == "captioner:target", "whose verdicts the ranks were tried with"
     assert not (tmp_path / "cache").exists()
 
 

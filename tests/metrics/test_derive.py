@@ -64,6 +64,14 @@ def test_times_follow_their_definitions() -> None:
     assert derive.part_s(RECORD, "queue_s") == 4 * 0.125
 
 
+def test_the_draft_alone_takes_its_first_step_and_a_median_one_for_each_further_token() -> None:
+    record = RequestRecord(began_s=0.5, draft_steps_s=[2.0, 0.1, 0.3, 9.0], counters=Counters(num_committed=7))
+    assert derive.draft_alone_s(record) == pytest.approx(0.5 + 2.0 + 6 * 0.3)
+    assert derive.draft_alone_s(RECORD) is None, "the cloud wrote"
+    nothing = RequestRecord(draft_steps_s=[2.0], counters=Counters(num_committed=0))
+    assert derive.draft_alone_s(nothing) == 2.0
+
+
 def test_time_per_token_of_a_run_sums_before_it_divides() -> None:
     slow = RequestRecord(total_s=10.0, counters=Counters(num_committed=1))
     assert derive.tpt_s(RECORD, slow) == 14.0 / 8

@@ -69,6 +69,10 @@ class Captioner:
         """The longest recording that the draft takes at once."""
         return self._captioner.max_seconds
 
+    def settled(self, request: CaptionRequest) -> tuple[CaptionRequest, str]:
+        """The request as it is for this draft, and a notice, or ""; see `AsyncCaptioner.settled`."""
+        return self._captioner.settled(request)
+
     def caption(self, recording: Recording, request: CaptionRequest | None = None) -> Caption:
         """The caption of a recording; see `AsyncCaptioner.caption`."""
         return self._loop.run(self._captioner.caption(recording, request))

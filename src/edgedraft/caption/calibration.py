@@ -57,7 +57,7 @@ class CalibratedShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A threshold and where it comes from. `rank`: R, to go with it. `table`: what other shares would need.
 
-    `note`: how it was chosen.
+    `note`: how it was chosen. `target`: the model that verified meanwhile, as its cloud calls it; empty: none did.
     """
 
     key: CalibrationKey
@@ -68,6 +68,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     num_tokens: int
     table: Sequence[CalibratedShare] = ()
     note: str = ""
+    target: str = ""
 
 
 def verified_share(chains: Sequence[Chain], gating: Gating) -> float:

@@ -9,6 +9,7 @@ import dataclasses
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -103,29 +104,29 @@ def find_calibration(key: CalibrationKey, files: Sequence[CalibrationFile]) -> C
     return next((calibration for calibration in found if calibration is not None), None)
 
 
+@dataclass(frozen=True, slots=True)
+class CalibratedStrategy:
+    """What a choice comes to with one draft. `target`: of the calibration, where one was used. `notice`: or empty."""
+
+    strategy: Strategy
+    target: str = ""
+    notice: str = ""
+
+
 def calibrated_strategy(
     choice: GateChoice, tokenizer: Tokenizer, draft: str, language: str, files: Sequence[CalibrationFile]
-) -> tuple[Strategy, str]:
-    """What a choice comes to with one draft, and a notice, or "". Raises as `calibrated_threshold`."""
-    if not choice.is_gated or choice.threshold is not None:
-        return choice.build(tokenizer, language, None), ""
-    threshold, notice = calibrated_threshold(choice, draft, language, files)
-    found = find_calibration(CalibrationKey.of(draft, choice, language), files)
-    if found is not None and choice.rank is None:
-        choice = dataclasses.replace(choice, rank=found.rank)
-    return choice.build(tokenizer, language, threshold), notice
+) -> CalibratedStrategy:
+    """The strategy, with the calibrated threshold and rank where none are given.
 
-
-def calibrated_threshold(
-    choice: GateChoice, draft: str, language: str, files: Sequence[CalibrationFile]
-) -> tuple[float, str]:
-    """The threshold for a draft; where none is known, the paper's (for max-probability: ours) and a notice about that.
-
-    Raises `InvalidRequestError` for a measure that nobody has published a threshold for.
+    Where nothing is known of the draft it gets the paper's threshold (for max-probability: ours) and a notice about
+    that. Raises `InvalidRequestError` for a measure that nobody has published a threshold for.
     """
+    if not choice.is_gated or choice.threshold is not None:
+        return CalibratedStrategy(choice.build(tokenizer, language, None))
     found = find_calibration(CalibrationKey.of(draft, choice, language), files)
     if found is not None:
-        return found.threshold, ""
+        choice = choice if choice.rank is not None else dataclasses.replace(choice, rank=found.rank)
+        return CalibratedStrategy(choice.build(tokenizer, language, found.threshold), found.target)
     guess = _GUESSES.get(choice.gate_measure)
     if guess is None:
         raise InvalidRequestError(
@@ -133,10 +134,11 @@ def calibrated_threshold(
             field="threshold",
             remedy="Give a number, or run `edgedraft caption calibrate` with the same flags.",
         )
-    return guess, (
+    notice = (
         f"the threshold ({choice.gate_measure} {guess:g}) was not calibrated for {_name(draft)} with these flags: it "
         "may have all verified, or nothing. Run `edgedraft caption calibrate DATASET`."
     )
+    return CalibratedStrategy(choice.build(tokenizer, language, guess), notice=notice)
 
 
 def _name(draft: str) -> str:

@@ -23,7 +23,8 @@ class CaptionAccount:
     tokens drafted, corrected blocks whole. `num_corrections`: verdicts that changed something. `num_cloud_calls`: all
     verdicts. `ids_per_token`: caption ids sent up / tokens of the caption. `num_unverified`: tokens that should have
     had a verdict while the cloud was out of reach. `bytes_up`, `bytes_down`: its messages, with WebSocket headers; not
-    those that open the link, about 900 bytes either way, once for all captions on it.
+    those that open the link, about 900 bytes either way, once for all captions on it. `draft_alone_s`: what the draft
+    would have taken by itself, an estimate; None where the cloud wrote.
     """
 
     seconds: float
@@ -42,6 +43,7 @@ class CaptionAccount:
     bytes_down: int
     ttft_s: float | None
     total_s: float
+    draft_alone_s: float | None
 
     @classmethod
     def of(cls, record: RequestRecord, seconds: float, features: SpeechFeatures | None, num_opens: int) -> Self:
@@ -64,6 +66,7 @@ class CaptionAccount:
             bytes_down=record.bytes_down,
             ttft_s=derive.ttft_s(record),
             total_s=record.total_s,
+            draft_alone_s=derive.draft_alone_s(record),
         )
 
 

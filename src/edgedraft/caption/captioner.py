@@ -16,9 +16,11 @@ from typing import Any, Self
 
 from edgedraft.backends.base import BackendOptions, CaptionTokenizer
 from edgedraft.backends.listening import listening, open_caption_tokenizer, open_listening_draft
+from edgedraft.caption.calibration_file import calibrated_strategy, known_calibrations
 from edgedraft.caption.caption import Caption
 from edgedraft.caption.excerpt_captions import ExcerptCaption, RecordingCaption, excerpts_of
 from edgedraft.caption.features import extract
+from edgedraft.caption.gate_choice import GateChoice
 from edgedraft.caption.recording import Recording
 from edgedraft.caption.voice_activity import check
 from edgedraft.config import DEFAULT_URL, EdgeConfig, read_environment
@@ -32,7 +34,6 @@ from edgedraft.edge.handshake import Vocabulary
 from edgedraft.edge.runtime import RequestPlan, RequestRun
 from edgedraft.errors import ContextLengthError, EdgedraftError, InvalidRequestError, UnsupportedError
 from edgedraft.protocol.messages import Welcome
-from edgedraft.schedule.caption_catalogue import ugsd_sparse
 from edgedraft.speech_features import FeatureDtype, FeatureSpec, SpeechFeatures
 from edgedraft.types import SESSION_ID_BYTES, Exactness, ModelInfo, OnLinkLoss, Rule, SamplingParams
 
@@ -47,18 +48,21 @@ ALONE_NOTE = "The draft model's own text; no target was asked."
 class CaptionRequest:
     """What a caption is to be. Raises `InvalidRequestError` naming the field.
 
-    `language`: ISO 639-1; None: the model's first. `strategy`: of `schedule.caption_catalogue`. `on_link_loss`: what to
-    do without the cloud; None: go on alone, but wait where the caption is to be the target's own. `features`: what may
-    leave the device; None: what the draft was made to send. `dtype`: how it travels.
+    `language`: ISO 639-1; None: the model's first. `strategy`: of `schedule.caption_catalogue`, or a choice, whose open
+    numbers are those calibrated for the draft. `on_link_loss`: what to do without the cloud; None: go on alone, but
+    wait where the caption is to be the target's own. `features`: what may leave the device; None: what the draft was
+    made to send. `dtype`: how it travels. `calibrated_with`: the target, where the strategy's numbers depend on one; a
+    cloud with another gets a notice.
     """
 
     language: str | None = None
-    strategy: Strategy = dataclasses.field(default_factory=ugsd_sparse)
+    strategy: Strategy | GateChoice = dataclasses.field(default_factory=GateChoice)
     max_tokens: int = DEFAULT_MAX_TOKENS
     on_link_loss: OnLinkLoss | None = None
     features: FeatureSpec | None = None
     dtype: FeatureDtype = FeatureDtype.INT8
     sampling: SamplingParams = GREEDY
+    calibrated_with: str = ""
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
@@ -71,10 +75,19 @@ class CaptionRequest:
     @property
     def is_exact(self) -> bool:
         """Whether the caption is the target's own, token for token, as long as the cloud can be reached."""
+        if isinstance(self.strategy, GateChoice):
+            return self.strategy.is_exact
         gating = self.strategy.gating
         if gating is None:
             return self.strategy.uses_cloud
         return isinstance(gating.gate, Everything) and self.strategy.rank == 1
+
+    @property
+    def settled_strategy(self) -> Strategy:
+        """Raises `EdgedraftError` where it is still a choice; see `AsyncCaptioner.settled`."""
+        if isinstance(self.strategy, GateChoice):
+            raise EdgedraftError("the request is not settled.", remedy="Use: captioner.settled(request).")
+        return self.strategy
 
     @property
     def link_loss(self) -> OnLinkLoss:
@@ -100,7 +113,9 @@ class CaptionStream:
         self._run: RequestRun | None = None
 
     async def __aenter__(self) -> Self:
+        self._request, notice = self._captioner.settled(self._request)
         self._run, self._sent = await self._captioner.prepare(self._recording, self._request)
+        self._run.notices += [notice] if notice else []
         await self._captioner.start(self._run)
         return self
 
@@ -128,13 +143,24 @@ class CaptionStream:
             answer = dataclasses.replace(
                 answer, exact=welcome.exactness.exactness, exactness_note=welcome.exactness.depends_on
             )
+        notices = [*answer.notices, *self._notices(welcome)]
         return Caption.of(
-            answer,
+            dataclasses.replace(answer, notices=tuple(notices)),
             language=self._captioner.language(self._request),
             seconds=self._recording.seconds,
             features=self._sent,
             num_opens=self._running.session.incarnation,
         )
+
+    def _notices(self, welcome: Welcome | None) -> list[str]:
+        calibrated_with = self._request.calibrated_with
+        if welcome is None or calibrated_with in ("", welcome.model):
+            return []
+        notice = (
+            f"The gate was calibrated with {calibrated_with}, and the cloud serves {welcome.model}: what it has "
+            "verified may not be what helps. Run `edgedraft caption calibrate DATASET --url URL`."
+        )
+        return [notice]
 
     @property
     def _running(self) -> RequestRun:
@@ -277,12 +303,29 @@ class AsyncCaptioner:
     def language(self, request: CaptionRequest) -> str:
         return request.language or self.tokenizer.languages[0]
 
+    def settled(self, request: CaptionRequest) -> tuple[CaptionRequest, str]:
+        """The request with language and strategy as they are for this draft, and a notice about that, or "".
+
+        Raises `InvalidRequestError` for a language or a threshold that is none of the draft's.
+        """
+        language = self.language(request)
+        self.tokenizer.caption_prompt(language)
+        if isinstance(request.strategy, Strategy):
+            return dataclasses.replace(request, language=language), ""
+        files, draft = known_calibrations(read_environment().cache_dir), self.draft_info.identity
+        found = calibrated_strategy(request.strategy, self.tokenizer, draft, language, files)
+        settled = dataclasses.replace(request, language=language, strategy=found.strategy, calibrated_with=found.target)
+        return settled, found.notice
+
     async def prepare(self, recording: Recording, request: CaptionRequest) -> tuple[RequestRun, SpeechFeatures | None]:
-        """Decide everything before a caption is written; the run, and what it may send of the recording."""
+        """Decide the rest before a caption is written; the run, and what it may send of the recording.
+
+        `request`: a settled one.
+        """
         tokenizer, drafter, connection = self._opened
         draft = listening(drafter.sequence.backend)
         started_s = perf_counter()
-        strategy = request.strategy
+        strategy = request.settled_strategy
         prompt_ids = tokenizer.caption_prompt(self.language(request))
         heard = sent = None
         if strategy.uses_draft and drafter.info.features is not None:
@@ -327,7 +370,7 @@ def _plan(
         raise ContextLengthError(
             f"the prompt has {len(prompt_ids)} tokens; the model's context {context_length}.", field="language"
         )
-    limits: dict[str, Any] = {}
+    strategy, limits = request.settled_strategy, dict[str, Any]()
     if welcome is not None:
         limits = {
             "max_pending_tokens": welcome.limits.max_pending_tokens,
@@ -338,7 +381,7 @@ def _plan(
         prompt_ids=prompt_ids,
         max_tokens=min(request.max_tokens, room),
         sampling=request.sampling,
-        strategy=request.strategy,
+        strategy=strategy,
         eos_ids=frozenset(tokenizer.eos_ids),
         on_link_loss=request.link_loss,
         silence_s=silence_s,
@@ -346,7 +389,7 @@ def _plan(
         **limits,
     )
     order = None
-    if request.strategy.uses_draft:
+    if strategy.uses_draft:
         order = DraftOrder(
             sampling=request.sampling,
             rule=Rule.RANK,
@@ -356,7 +399,7 @@ def _plan(
             reuse=False,
             features=heard,
         )
-    exact, note = Exactness.LOSSY, ALONE_NOTE if _is_alone(request.strategy) else LOSSY_NOTE
+    exact, note = Exactness.LOSSY, ALONE_NOTE if _is_alone(strategy) else LOSSY_NOTE
     if welcome is not None:
         exact, note = welcome.exactness.exactness, welcome.exactness.depends_on
     return RequestPlan(settings=settings, stop=(), order=order, exact=exact, exactness_note=note, promised=welcome)

@@ -34,8 +34,9 @@ _LEGAL = {
 class GateChoice:
     """`strategy`: of `CAPTION_STRATEGIES`. None: the strategy's own choice; for `threshold`: the calibrated one.
 
-    `measure`, `unit`, `lengths`, `rank`, `forced`, `bonus`: see `Gating` and `Strategy`. Raises `InvalidRequestError`
-    for unknown names and illegal numbers, `UnsupportedError` for what the strategy has no use for.
+    `measure`, `unit`, `lengths`, `rank`, `forced`, `bonus`: see `Gating` and `Strategy`. `draft_ahead`: None is yes,
+    unless there is a bonus. Raises `InvalidRequestError` for unknown names and illegal numbers, `UnsupportedError` for
+    what the strategy has no use for.
     """
 
     strategy: str = GATED[0]
@@ -46,7 +47,7 @@ class GateChoice:
     lengths: BlockLengths | None = None
     forced: Sequence[str] = ()
     bonus: bool = False
-    draft_ahead: bool = True
+    draft_ahead: bool | None = None
 
     def __post_init__(self) -> None:
         _one_of("strategy", self.strategy, tuple(CAPTION_STRATEGIES))
@@ -59,6 +60,12 @@ class GateChoice:
             _one_of("forced", rule, tuple(ForcedRule))
         if self.rank is not None and not 1 <= self.rank < MAX_RANK:
             raise InvalidRequestError(f"rank is {self.rank}; legal: 1 or more, below 2^31.", field="rank")
+        if self.bonus and self.draft_ahead:
+            raise UnsupportedError(
+                "draft_ahead is set together with bonus: what is drafted ahead would start one token too early.",
+                field="draft_ahead",
+                remedy="Leave one of them out.",
+            )
         if self.is_gated and self.threshold is not None:
             self._check_threshold(self.threshold)
 
@@ -97,6 +104,11 @@ class GateChoice:
         return self.strategy in GATED
 
     @property
+    def is_exact(self) -> bool:
+        """Whether it is the target's own caption, token for token."""
+        return self.strategy in ("exact", "cloud-only")
+
+    @property
     def gate_measure(self) -> Measure:
         return Measure(self.measure or (Measure.ENTROPY if self.strategy == "ugsd" else Measure.MAX_PROBABILITY))
 
@@ -112,10 +124,12 @@ class GateChoice:
 
     @property
     def block(self) -> str:
-        """The block lengths in a word: "1", or "3-5-7" where they change."""
+        """The block lengths in a word: "1", or "3-5-7" where they change; "3-5-7-judged" where only verdicts count."""
         lengths = self.block_lengths
         sizes = (lengths.least, lengths.base, lengths.most)
-        return str(sizes[0]) if len(set(sizes)) == 1 else "-".join(map(str, sizes))
+        if len(set(sizes)) == 1:
+            return str(sizes[0])
+        return "-".join([*map(str, sizes), *([] if lengths.counts_local else ["judged"])])
 
     def gate_rank(self, num_ids: int) -> int:
         """The rank given; else the paper's, scaled with the vocabulary, or 1 where the strategy is not the paper's."""
@@ -141,7 +155,8 @@ class GateChoice:
         """The strategy. `threshold`: what to take where none was given; the others need none."""
         numbers: dict[str, Any] = {}
         if self.strategy not in ("edge-only", "cloud-only"):
-            numbers = {"lengths": self.block_lengths, "bonus": self.bonus, "draft_ahead": self.draft_ahead}
+            ahead = not self.bonus if self.draft_ahead is None else self.draft_ahead
+            numbers = {"lengths": self.block_lengths, "bonus": self.bonus, "draft_ahead": ahead}
         if not self.is_gated:
             return CAPTION_STRATEGIES[self.strategy](**numbers)
         wanted = self.threshold if self.threshold is not None else threshold

@@ -12,23 +12,19 @@ from typer.core import TyperGroup
 
 from edgedraft.caption import microphone
 from edgedraft.caption.audio import load
-from edgedraft.caption.calibration_file import calibrated_strategy, known_calibrations
 from edgedraft.caption.caption import Caption
 from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, AsyncCaptioner, CaptionRequest
 from edgedraft.caption.excerpt_captions import ExcerptCaption, RecordingCaption, excerpts_of
 from edgedraft.caption.excerpts import Excerpt
-from edgedraft.caption.gate_choice import GateChoice
 from edgedraft.caption.recording import Recording
 from edgedraft.caption.voice_activity import check
 from edgedraft.cli import caption_calibrate, caption_flags, caption_privacy, caption_synth, options
 from edgedraft.cli.caption_screen import Screen
 from edgedraft.cli.render import print_json
 from edgedraft.cli.report import exit_code, print_error
-from edgedraft.config import read_environment
 from edgedraft.edge.loop_thread import LoopThread
 from edgedraft.errors import EdgedraftError, InvalidRequestError
-from edgedraft.speech_features import FeatureDtype, FeatureSpec
-from edgedraft.types import OnLinkLoss
+from edgedraft.speech_features import FeatureDtype
 
 EXIT_NO_SPEECH = 6
 """A recording holds no speech: nothing was captioned or sent."""
@@ -50,36 +46,6 @@ class FilesFirst(TyperGroup):
 
 
 app = typer.Typer(cls=FilesFirst, add_completion=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wish:
-    """What all recordings of a run have in common."""
-
-    choice: GateChoice
-    language: str | None
-    max_tokens: int
-    on_link_loss: OnLinkLoss | None
-    features: FeatureSpec | None
-    dtype: FeatureDtype
-    window_s: float | None
-
-    def request(self, captioner: AsyncCaptioner) -> tuple[CaptionRequest, str]:
-        """What the captioner is asked, and a notice, or "". Raises for a threshold or language that is none of it."""
-        tokenizer = captioner.tokenizer
-        language = tokenizer.languages[0] if self.language is None else self.language
-        tokenizer.caption_prompt(language)
-        files = known_calibrations(read_environment().cache_dir)
-        strategy, notice = calibrated_strategy(self.choice, tokenizer, captioner.draft_info.identity, language, files)
-        request = CaptionRequest(
-            language=language,
-            strategy=strategy,
-            max_tokens=self.max_tokens,
-            on_link_loss=self.on_link_loss,
-            features=self.features,
-            dtype=self.dtype,
-        )
-        return request, notice
 
 
 @app.command(
@@ -109,10 +75,11 @@ def file(
     measure: caption_flags.MeasureName = None,
     rank: caption_flags.RankText = caption_flags.AUTO,
     block: caption_flags.BlockText = None,
+    count_local: caption_flags.CountLocal = True,
     unit: caption_flags.UnitName = None,
     forced: caption_flags.Forced = None,
     bonus: caption_flags.Bonus = False,
-    draft_ahead: caption_flags.DraftAhead = True,
+    draft_ahead: caption_flags.DraftAhead = None,
     features: caption_flags.FeatureName = caption_flags.AUTO,
     dtype: caption_flags.Dtype = FeatureDtype.INT8,
     max_tokens: caption_flags.MaxTokens = DEFAULT_MAX_TOKENS,
@@ -127,38 +94,37 @@ def file(
     recording is one object. A recording that fails does not stop the others; the exit code is that of the first that
     did. 6: no speech was found, and nothing was sent.
     """
-    wish = _Wish(
-        choice=caption_flags.gate_choice(
+    # What cannot be obeyed is refused before any model is loaded, and the rest before the microphone listens.
+    wish = CaptionRequest(
+        language=lang,
+        strategy=caption_flags.gate_choice(
             strategy=strategy,
             exact=exact,
             threshold=threshold,
             measure=measure,
             rank=rank,
             block=block,
+            count_local=count_local,
             unit=unit,
             forced=forced,
             bonus=bonus,
             draft_ahead=draft_ahead,
         ),
-        language=lang,
         max_tokens=max_tokens,
         on_link_loss=on_link_loss,
         features=caption_flags.feature_spec(features),
         dtype=dtype,
-        window_s=window_s,
     )
-    # What cannot be obeyed is refused before any model is loaded, and the rest before the microphone listens.
-    CaptionRequest(max_tokens=max_tokens)
     caption_flags.check_window(window_s)
     sources = _sources(files or [], mic)
     captioner = AsyncCaptioner(url, draft=draft, token=token, tls_ca=tls_ca)
     with LoopThread(captioner, AsyncCaptioner) as loop:  # so a signal ends what is waited for, and then closes it
         caption_flags.check_window(window_s, captioner.max_seconds)
-        request, notice = wish.request(captioner)
+        request, notice = captioner.settled(wish)
         screen = Screen(captioner.tokenizer, names=len(sources) > 1, show_tokens=show_tokens, show_entropy=show_entropy)
         if notice and not as_json:
             screen.note(notice)
-        run = _Run(loop, captioner, request, wish.window_s, screen, as_json)
+        run = _Run(loop, captioner, request, window_s, screen, as_json)
         codes = [run.one(source, notice) for source in sources]
     code = next((code for code in codes if code), 0)
     if code:
@@ -199,7 +165,7 @@ class _Run:
         if self.as_json:
             values = found.to_dict()
             notices = [*values["notices"], *([notice] if notice else [])]
-            print_json({**values, "notices": notices, "gate": caption_flags.gate_values(self.request.strategy)})
+            print_json({**values, "notices": notices, "gate": caption_flags.gate_values(self.request.settled_strategy)})
         return 0 if found.captions else EXIT_NO_SPEECH
 
     def _tell(self, name: str, error: EdgedraftError) -> None:

@@ -69,6 +69,7 @@ def calibrate_command(
     strategy: caption_flags.StrategyName = None,
     measure: caption_flags.MeasureName = None,
     block: caption_flags.BlockText = None,
+    count_local: caption_flags.CountLocal = True,
     unit: caption_flags.UnitName = None,
     draft: caption_flags.Draft = DEFAULT_DRAFT,
     target: Target = None,
@@ -88,7 +89,9 @@ def calibrate_command(
     It is the one at which the wished share of what the draft writes alone needs a verdict. With --target or --url also
     shows what ranks cost and give: how much is verified, kept and corrected, and BLEU-1 against the references.
     """
-    choice = caption_flags.gate_choice(strategy=strategy, measure=measure, block=block, unit=unit)
+    choice = caption_flags.gate_choice(
+        strategy=strategy, measure=measure, block=block, count_local=count_local, unit=unit
+    )
     _check(choice, share, target, url)
     CaptionRequest(max_tokens=max_tokens)
     items = load_dataset(dataset, lang, limit)
@@ -104,7 +107,9 @@ def calibrate_command(
         few = load_dataset(dataset, lang, min(trade_clips, limit or trade_clips))
         with _cloud(target, url) as address:
             captioner = AsyncCaptioner(address, draft=draft, token=token, tls_ca=tls_ca)
-            trades = _trades(captioner, few, choice, found.threshold, max_tokens)
+            trades, verifier = _trades(captioner, few, choice, found.threshold, max_tokens)
+        found = msgspec.structs.replace(found, target=verifier)
+        file.put(found)
     if as_json:
         print_json(_as_dict(found, file, trades))
     elif trades:
@@ -146,10 +151,12 @@ def _cloud(target: str | None, url: str | None) -> Iterator[str]:
 
 def _trades(
     captioner: AsyncCaptioner, dataset: Dataset, choice: GateChoice, threshold: float, max_tokens: int
-) -> list[RankTrade]:
-    async def run() -> list[RankTrade]:
+) -> tuple[list[RankTrade], str]:
+    """What ranks cost and give, and the name of the target that verified; empty where nothing was asked."""
+
+    async def run() -> tuple[list[RankTrade], str]:
         async with captioner:
-            return await rank_trade(
+            trades = await rank_trade(
                 captioner,
                 dataset.items,
                 choice,
@@ -157,6 +164,7 @@ def _trades(
                 max_tokens=max_tokens,
                 done=lambda: progress.advance(task),
             )
+            return trades, "" if captioner.welcome is None else captioner.welcome.model
 
     with progress_bar(in_bytes=False) as progress:
         task = progress.add_task("ranks", total=len(RANKS) * len(dataset.items))

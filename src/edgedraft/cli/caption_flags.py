@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -114,6 +115,14 @@ BlockText = Annotated[
         rich_help_panel=GATE,
     ),
 ]
+CountLocal = Annotated[
+    bool,
+    typer.Option(
+        "--count-local/--no-count-local",
+        help="With dynamic blocks: whether those committed without asking count towards longer ones.",
+        rich_help_panel=GATE,
+    ),
+]
 UnitName = Annotated[
     str | None,
     typer.Option(
@@ -128,7 +137,8 @@ Forced = Annotated[
     typer.Option(
         "--forced",
         metavar="RULES",
-        help=f"Blocks to verify in any case, with commas: {', '.join(ForcedRule)}, or all.",
+        help=f"Blocks to verify in any case, with commas: {', '.join(ForcedRule)}, or all. Made for --strategy ugsd: "
+        "where blocks are of one token, they find much more.",
         rich_help_panel=GATE,
     ),
 ]
@@ -136,8 +146,12 @@ Bonus = Annotated[
     bool, typer.Option("--bonus", help="Take the cloud's next token after a block it kept.", rich_help_panel=GATE)
 ]
 DraftAhead = Annotated[
-    bool,
-    typer.Option("--draft-ahead/--no-draft-ahead", help="Draft on while a verdict is out.", rich_help_panel=GATE),
+    bool | None,
+    typer.Option(
+        "--draft-ahead/--no-draft-ahead",
+        help="Draft on while a verdict is out; default: yes, except with --bonus.",
+        rich_help_panel=GATE,
+    ),
 ]
 FeatureName = Annotated[
     str,
@@ -181,10 +195,11 @@ def gate_choice(
     measure: str | None = None,
     rank: str = AUTO,
     block: str | None = None,
+    count_local: bool = True,
     unit: str | None = None,
     forced: str | None = None,
     bonus: bool = False,
-    draft_ahead: bool = True,
+    draft_ahead: bool | None = None,
 ) -> GateChoice:
     """The flags as one checked value. Raises `InvalidRequestError` naming the flag."""
     if exact and strategy not in (None, "exact"):
@@ -193,7 +208,7 @@ def gate_choice(
             field="exact",
             remedy="Leave one of them out.",
         )
-    return GateChoice(
+    choice = GateChoice(
         strategy="exact" if exact else strategy or "ugsd-sparse",
         threshold=None if threshold == AUTO else _number("gamma", threshold),
         measure=measure,
@@ -204,11 +219,21 @@ def gate_choice(
         bonus=bonus,
         draft_ahead=draft_ahead,
     )
+    return choice if count_local else _counting_verdicts(choice)
+
+
+def _counting_verdicts(choice: GateChoice) -> GateChoice:
+    lengths = choice.block_lengths
+    if not choice.is_gated or lengths.least == lengths.most:
+        raise InvalidRequestError(
+            "count_local is given for blocks of one length.", field="count_local", remedy="Use it with --block dynamic."
+        )
+    return dataclasses.replace(choice, lengths=dataclasses.replace(lengths, counts_local=False))
 
 
 def gate_values(strategy: Strategy) -> dict[str, Any]:
     """What the flags came to, for JSON; None where the strategy has no use for one."""
-    names = ("measure", "threshold", "rank", "unit", "block_tokens", "forced", "bonus", "draft_ahead")
+    names = ("measure", "threshold", "rank", "unit", "block_tokens", "count_local", "forced", "bonus", "draft_ahead")
     values: dict[str, Any] = {"strategy": strategy.name, **dict.fromkeys(names)}
     gating = strategy.gating
     if gating is None or isinstance(gating.gate, Nothing):
@@ -220,6 +245,7 @@ def gate_values(strategy: Strategy) -> dict[str, Any]:
         "rank": strategy.rank,
         "unit": gating.unit,
         "block_tokens": sorted({lengths.least, lengths.base, lengths.most}),
+        "count_local": lengths.counts_local,
         "forced": sorted(gating.forced.rules) if gating.forced is not None else [],
         "bonus": gating.bonus,
         "draft_ahead": strategy.draft_ahead_tokens > 0,

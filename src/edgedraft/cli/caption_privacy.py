@@ -14,7 +14,6 @@ import typer
 from edgedraft.bench.cloud_process import cloud_process
 from edgedraft.caption.audio import load, own_samples
 from edgedraft.caption.blocking import Captioner
-from edgedraft.caption.calibration_file import calibrated_strategy, known_calibrations
 from edgedraft.caption.caption import Caption
 from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_TARGET, CaptionRequest
 from edgedraft.caption.excerpt_captions import excerpts_of
@@ -25,7 +24,6 @@ from edgedraft.caption.voice_activity import check
 from edgedraft.cli import caption_flags, options
 from edgedraft.cli.render import err_console, out_console, print_json, print_table, table
 from edgedraft.cli.report import exit_code, print_error
-from edgedraft.config import read_environment
 from edgedraft.errors import EdgedraftError, InvalidRequestError
 from edgedraft.speech_features import FeatureDtype, FeatureSpec
 
@@ -237,12 +235,12 @@ class _Run:
         return 0 if clean else 1
 
     def _request(self, captioner: Captioner) -> CaptionRequest:
-        language = captioner.tokenizer.languages[0] if self.language is None else self.language
-        files, draft = known_calibrations(read_environment().cache_dir), captioner.draft_info.identity
-        strategy, notice = calibrated_strategy(self.choice, captioner.tokenizer, draft, language, files)
+        request, notice = captioner.settled(
+            CaptionRequest(language=self.language, strategy=self.choice, features=self.features, dtype=self.dtype)
+        )
         if notice:
             self.screen.note(notice)
-        return CaptionRequest(language=language, strategy=strategy, features=self.features, dtype=self.dtype)
+        return request
 
 
 @dataclass(frozen=True, slots=True)

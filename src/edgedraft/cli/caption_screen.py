@@ -162,7 +162,8 @@ def tokens_line(caption: Caption) -> str:
 def time_line(caption: Caption) -> str:
     account, answer = caption.account, caption.answer
     parts = [f"first token after {account.ttft_s:.2f} s"] if account.ttft_s is not None else []
-    parts += [f"all after {account.total_s:.2f} s", f"{answer.strategy}, exact: {answer.exact}"]
+    alone = f", the draft alone about {account.draft_alone_s:.2f}" if account.draft_alone_s and account.bytes_up else ""
+    parts += [f"all after {account.total_s:.2f} s{alone}", f"{answer.strategy}, exact: {answer.exact}"]
     return " · ".join([*parts, f"finish: {answer.finish_reason}"])
 
 

@@ -67,5 +67,5 @@ async def _both(captioner: AsyncCaptioner, recording: Recording, language: str) 
 
 def _request(captioner: AsyncCaptioner, language: str, strategy: str) -> CaptionRequest:
     choice, files = GateChoice(strategy=strategy), [CalibrationFile(SHIPPED)]
-    found, _ = calibrated_strategy(choice, captioner.tokenizer, captioner.draft_info.identity, language, files)
-    return CaptionRequest(language=language, strategy=found)
+    found = calibrated_strategy(choice, captioner.tokenizer, captioner.draft_info.identity, language, files)
+    return CaptionRequest(language=language, strategy=found.strategy)

@@ -34,6 +34,7 @@ from edgedraft.core.events import (
     Start,
     StopStringFound,
     TimerFired,
+    TokenDrafted,
 )
 from edgedraft.core.gated_session import GatedSession
 from edgedraft.edge.answer import Answer, Piece
@@ -111,6 +112,7 @@ class RequestRun:
         self._connection = connection
         if self.plan.settings.strategy.gating is None:
             self._attach()
+        self._record.began_s = self._now_s()
         self.feed(Start())
 
     def _attach(self) -> None:
@@ -161,6 +163,8 @@ class RequestRun:
 
     def _take(self, event: EdgeEvent) -> None:
         now_s = self._now_s()
+        if isinstance(event, TokenDrafted) and event.token is not None:
+            self._record.draft_steps_s.append(event.token.draft_s)
         commands = self.session.handle(event, now_s)
         for command in commands:
             self._carry_out(command)

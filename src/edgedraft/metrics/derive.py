@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from typing import Any
 
 from edgedraft.errors import EdgedraftError
@@ -45,6 +46,18 @@ def tpot_s(record: RequestRecord) -> float | None:
 def part_s(record: RequestRecord, part: str) -> float | None:
     """One of `ROUND_PARTS`, summed over the request's rounds; None without rounds, where it was never measured."""
     return sum(getattr(round_, part) for round_ in record.rounds) if record.rounds else None
+
+
+def draft_alone_s(record: RequestRecord) -> float | None:
+    """What so many tokens would have taken without the cloud: up to the first drafted one, then a median step for each.
+
+    None where nothing was drafted. An estimate: the draft's own text may be longer or shorter.
+    """
+    if not record.draft_steps_s:
+        return None
+    first_s, *others_s = record.draft_steps_s
+    num_others = max(record.counters.num_committed - 1, 0)
+    return record.began_s + first_s + num_others * (statistics.median(others_s) if others_s else first_s)
 
 
 # -- acceptance ------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -68,6 +69,28 @@ def test_a_damaged_file_is_told_by_name(tmp_path: Path, content: bytes, said: st
     with pytest.raises(InvalidRequestError, match=said):
         CalibrationFile(path).put(calibration(0.5))
     assert path.read_bytes() == content, "what cannot be read is not overwritten"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"threshold": -5.0}, "threshold .* is -5"),
+        ({"threshold": 50.0}, "threshold .* is 50"),
+        ({"rank": 0}, "rank is 0"),
+        ({"key": msgspec.structs.replace(KEY, unit="word")}, "unit is 'word'"),
+    ],
+)
+def test_numbers_that_cannot_be_are_told_with_their_file(tmp_path: Path, fields: dict[str, Any], said: str) -> None:
+    file = CalibrationFile(tmp_path / "calibration.json")
+    file.put(msgspec.structs.replace(calibration(0.5), **fields))
+    with pytest.raises(InvalidRequestError, match=f"calibration.json holds what cannot be: {said}"):
+        file.all()
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="is not a file") as caught:
+        CalibrationFile(tmp_path).put(calibration(0.5))
+    assert caught.value.remedy == "Name another place."
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -349,6 +350,41 @@ def test_a_cloud_with_another_encoder_is_refused_before_anything_is_sent(
             captioner.caption(clip("en"), request)
         assert link.bytes_up < 1500, "a handshake, and nothing of 40 kB of log-mel"
         assert captioner.caption(clip("en"), ask("en", exact())).text, "the next caption is not disturbed"
+
+
+def test_what_the_model_cannot_take_at_once_is_refused(cloud: RunningCloud) -> None:
+    recording = clip("en")
+    long = Recording(waveform=np.tile(recording.waveform, 6), source=recording.source)
+    with Captioner(cloud.url) as captioner:
+        with pytest.raises(InvalidRequestError, match=r"recording is .* s long; legal: up to 12 s") as caught:
+            captioner.caption(long, ask("en", edge_only()))
+        assert "caption_all" in caught.value.remedy
+        assert len(captioner.caption_all(long, ask("en", edge_only())).captions) > 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"max_tokens": 2.5}, "max_tokens is 2.5; legal: int"),
+        ({"max_tokens": True}, "max_tokens is True; legal: int"),
+        ({"on_link_loss": "x"}, "on_link_loss is 'x'; legal: OnLinkLoss or None"),
+        ({"strategy": "ugsd"}, "strategy is 'ugsd'; legal: Strategy or GateChoice"),
+        ({"dtype": "int8"}, "dtype is 'int8'; legal: FeatureDtype"),
+        ({"features": "logmel"}, "features is 'logmel'; legal: FeatureSpec or None"),
+        ({"language": 5}, "language is 5; legal: str or None"),
+    ],
+)
+def test_fields_of_another_type_are_refused_by_name(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidRequestError, match=said):
+        CaptionRequest(**fields)
+
+
+@pytest.mark.parametrize("recording", ["hello.wav", np.zeros(16_000, np.float32), None])
+def test_what_is_no_recording_is_refused(recording: Any) -> None:
+    with Captioner() as captioner:
+        for caption in (captioner.caption, captioner.caption_all):
+            with pytest.raises(InvalidRequestError, match=r"recording is .*; legal: Recording"):
+                caption(recording)
 
 
 def test_a_client_of_text_is_told_that_this_cloud_listens(cloud: RunningCloud) -> None:

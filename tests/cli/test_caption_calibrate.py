@@ -101,6 +101,38 @@ def test_ranks_are_tried_with_a_cloud(run, pair: tuple[str, str], dataset: Path,
     assert not (tmp_path / "cache").exists()
 
 
+def test_ranks_without_a_cloud_are_no_table(run, pair: tuple[str, str], dataset: Path, tmp_path: Path) -> None:
+    words = (
+        "--draft",
+        pair[0],
+        "--max-tokens",
+        "12",
+        "--lang",
+        "en",
+        "--share",
+        "0.5",
+        "--out",
+        str(tmp_path / "c.json"),
+    )
+    outcome = run("caption", "calibrate", str(dataset), *words, "--url", "ws://127.0.0.1:1/v1/edgedraft")
+    assert outcome.code == 4, outcome.err
+    assert "BLEU-1" not in outcome.out
+    assert (tmp_path / "c.json").is_file(), "the threshold needs no cloud"
+
+
+def test_recordings_that_cannot_be_used_are_told_all_at_once(
+    run, pair: tuple[str, str], dataset: Path, tmp_path: Path
+) -> None:
+    names = sorted(path.name for path in dataset.glob("**/*.wav"))[:2]
+    for path in dataset.glob("**/*.wav"):
+        if path.name in names:
+            path.write_bytes(b"RIFF")
+    outcome = run("caption", "calibrate", str(dataset), "--draft", pair[0], "--out", str(tmp_path / "c.json"))
+    assert outcome.code == 2
+    assert all(name in outcome.err for name in names)
+    assert not (tmp_path / "c.json").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

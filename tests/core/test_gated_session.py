@@ -339,6 +339,7 @@ def test_a_cloud_without_room_is_asked_again_later_or_done_without() -> None:
     alone = live_world()
     alone.feed(MessageReceived(full))
     assert alone.edge.went_local
+    assert "did not take this on (full): from there on" in alone.notices[0]
     waiting = live_world(OnLinkLoss.WAIT)
     waiting.up.clear()
     waiting.new_cloud()

@@ -409,6 +409,39 @@ def test_an_idle_edge_does_not_hammer_a_cloud_that_went_away() -> None:
     with_peer(script, work)
 
 
+def test_a_cloud_that_says_nothing_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not again by each request that follows, until it is worth another try."""
+    monkeypatch.setattr("edgedraft.edge.connection.MAX_HOLD_OFF_S", 0.6)
+    num_connections, answers = 0, False
+
+    async def script(peer: ServerConnection) -> None:
+        nonlocal num_connections
+        num_connections += 1
+        await peer.recv()
+        if answers:
+            await peer.send(encode(welcome()))
+        async for _ in peer:
+            pass
+
+    async def work(url: str) -> None:
+        nonlocal answers
+        connection = CloudConnection(EdgeConfig(url=url, connect_timeout_s=0.6), VOCABULARY)
+        first = await Listener(connection).failed()
+        assert isinstance(first, CloudUnreachableError)
+        assert num_connections == 1
+        for _ in range(3):
+            assert await Listener(connection).failed() is first
+            with pytest.raises(CloudUnreachableError):
+                await connection.welcome()
+        assert num_connections == 1
+        answers = True
+        await asyncio.sleep(0.7)
+        await Listener(connection).until(LinkUp)
+        await connection.close()
+
+    with_peer(script, work)
+
+
 def test_requests_hear_of_a_lost_link_and_of_the_next_one() -> None:
     num_connections = 0
 

@@ -23,7 +23,7 @@ from edgedraft.caption.tokens import tokenisations
 from edgedraft.core.sampling import draft_token
 from edgedraft.metrics.records import Counters
 from edgedraft.speech_features import FeatureDtype
-from edgedraft.types import DraftToken, Rule
+from edgedraft.types import DraftToken, OnLinkLoss, Rule
 
 RANKS = (1, 2, 3, 5, 20)
 
@@ -89,13 +89,18 @@ async def rank_trade(
     ranks: Sequence[int] = RANKS,
     done: Callable[[], None] = lambda: None,
 ) -> list[RankTrade]:
-    """All `items` captioned with each rank, through the cloud. `done` is called after each caption."""
+    """All `items` captioned with each rank, through the cloud. `done` is called after each caption.
+
+    Raises what `caption` raises, also where the cloud is lost: the draft's own text says nothing of ranks.
+    """
     trades = []
     for rank in ranks:
         captions = []
         for item in items:
             strategy = replace(choice, rank=rank).build(captioner.tokenizer, item.language, threshold)
-            request = CaptionRequest(language=item.language, strategy=strategy, max_tokens=max_tokens)
+            request = CaptionRequest(
+                language=item.language, strategy=strategy, max_tokens=max_tokens, on_link_loss=OnLinkLoss.FAIL
+            )
             captions.append(await captioner.caption(spoken_part(load(item.path)), request))
             done()
         trades.append(_trade(rank, items, captions))

@@ -20,13 +20,14 @@ from edgedraft.caption.calibration import Calibration, CalibrationKey
 from edgedraft.caption.gate_choice import GateChoice
 from edgedraft.core.gate import Measure
 from edgedraft.core.strategy import Strategy
-from edgedraft.errors import InvalidRequestError
+from edgedraft.errors import EdgedraftError, InvalidRequestError
 from edgedraft.schedule.caption_catalogue import PAPER_THRESHOLD_NATS, SPARSE_MAX_PROBABILITY
 
 VERSION = 1
 MAX_FILE_BYTES = 1_000_000
 SHIPPED = Path(backends.__file__).parent / "captioner_weights" / "calibration.json"
 _GUESSES = {Measure.ENTROPY: PAPER_THRESHOLD_NATS, Measure.MAX_PROBABILITY: SPARSE_MAX_PROBABILITY}
+_ELSEWHERE = "Name another place."
 _REMEDY = "Delete the file, and run `edgedraft caption calibrate` again."
 
 
@@ -49,7 +50,7 @@ class CalibrationFile:
     def all(self) -> list[Calibration]:
         """What is kept; nothing where there is no file."""
         if self.path.exists() and not self.path.is_file():
-            raise self._refusal("is not a file")
+            raise self._refusal("is not a file", _ELSEWHERE)
         try:
             with self.path.open("rb") as file:
                 data = file.read(MAX_FILE_BYTES + 1)
@@ -65,7 +66,23 @@ class CalibrationFile:
             raise self._refusal(f"is not a calibration file, or is damaged: {error}") from None
         if content.edgedraft_calibration != VERSION:
             raise self._refusal(f"is of version {content.edgedraft_calibration}; this edgedraft reads {VERSION}")
+        for each in content.calibrations:
+            self._check(each)
         return content.calibrations
+
+    def _check(self, calibration: Calibration) -> None:
+        """A file may have been written by hand."""
+        key = calibration.key
+        try:
+            GateChoice(
+                strategy=key.strategy,
+                measure=key.measure,
+                unit=key.unit,
+                threshold=calibration.threshold,
+                rank=calibration.rank,
+            )
+        except EdgedraftError as error:
+            raise self._refusal(f"holds what cannot be: {error.message.removesuffix('.')}") from None
 
     def get(self, key: CalibrationKey) -> Calibration | None:
         return next((each for each in self.all() if each.key == key), None)
@@ -86,7 +103,7 @@ class CalibrationFile:
                 Path(partial).unlink(missing_ok=True)
                 raise
         except OSError as error:
-            raise self._refusal(f"cannot be written: {error.strerror}", "Name another place.") from None
+            raise self._refusal(f"cannot be written: {error.strerror}", _ELSEWHERE) from None
 
     def _refusal(self, what: str, remedy: str = _REMEDY) -> InvalidRequestError:
         return InvalidRequestError(f"{self.path} {what}.", field="calibration", remedy=remedy)

@@ -7,11 +7,11 @@ import dataclasses
 import functools
 import secrets
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any, Self
 
 from edgedraft.backends.base import BackendOptions, CaptionTokenizer
@@ -65,6 +65,10 @@ class CaptionRequest:
     calibrated_with: str = ""
 
     def __post_init__(self) -> None:
+        for name, kinds in _KINDS.items():
+            if isinstance(value := getattr(self, name), bool) or not isinstance(value, kinds):
+                legal = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
+                raise InvalidRequestError(f"{name} is {value!r}; legal: {legal}.", field=name)
         if self.max_tokens < 1:
             raise InvalidRequestError(f"max_tokens is {self.max_tokens}; legal: 1 or more.", field="max_tokens")
         if self.is_exact and not self.sampling.greedy:
@@ -94,6 +98,16 @@ class CaptionRequest:
         if self.on_link_loss is not None:
             return self.on_link_loss
         return OnLinkLoss.WAIT if self.is_exact else OnLinkLoss.LOCAL
+
+
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "language": (str, NoneType),
+    "strategy": (Strategy, GateChoice),
+    "max_tokens": (int,),
+    "on_link_loss": (OnLinkLoss, NoneType),
+    "features": (FeatureSpec, NoneType),
+    "dtype": (FeatureDtype,),
+}
 
 
 class CaptionStream:
@@ -259,6 +273,7 @@ class AsyncCaptioner:
         It is cut at pauses into excerpts of at most `window_s` (None: what the model takes); long silence at their ends
         is left out, and where there is no speech nothing is sent. Raises what `caption` raises.
         """
+        _check_recording(recording)
         found = check(recording)
         excerpts = [
             ExcerptCaption(
@@ -272,6 +287,7 @@ class AsyncCaptioner:
 
     def stream(self, recording: Recording, request: CaptionRequest | None = None) -> CaptionStream:
         """The same as `caption`, piece by piece; see `CaptionStream`."""
+        _check_recording(recording)
         return CaptionStream(self, recording, request or CaptionRequest())
 
     async def connect(self) -> Welcome:
@@ -324,6 +340,13 @@ class AsyncCaptioner:
         """
         tokenizer, drafter, connection = self._opened
         draft = listening(drafter.sequence.backend)
+        if recording.seconds > draft.max_seconds:
+            raise InvalidRequestError(
+                f"recording is {recording.seconds:.2f} s long; legal: up to {draft.max_seconds:g} s, which the model "
+                "takes at once.",
+                field="recording",
+                remedy="Use caption_all, which cuts at pauses.",
+            )
         started_s = perf_counter()
         strategy = request.settled_strategy
         prompt_ids = tokenizer.caption_prompt(self.language(request))
@@ -348,6 +371,15 @@ class AsyncCaptioner:
         if self._tokenizer is None or self._drafter is None or self._connection is None:
             raise EdgedraftError("the captioner is not open.", remedy="Use: async with AsyncCaptioner(...).")
         return self._tokenizer, self._drafter, self._connection
+
+
+def _check_recording(recording: object) -> None:
+    if not isinstance(recording, Recording):
+        raise InvalidRequestError(
+            f"recording is {type(recording).__name__}; legal: Recording.",
+            field="recording",
+            remedy="Use edgedraft.caption.audio.load(PATH), or Recording(waveform=..., source=...).",
+        )
 
 
 def _is_alone(strategy: Strategy) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from edgedraft.caption.dataset_rows import (
     LANGUAGES,
@@ -17,7 +18,9 @@ from edgedraft.caption.dataset_rows import (
     rows,
 )
 from edgedraft.caption.recording_files import RecordingFiles
-from edgedraft.errors import InvalidRequestError
+from edgedraft.errors import EdgedraftError, InvalidRequestError
+
+T = TypeVar("T")
 
 LAYOUTS = """Understood are, beside the recordings or above their folders:
   captions.jsonl, a line each: {"file": "a.wav", "language": "en", "captions": ["A calm voice.", "She is calm."]}
@@ -73,6 +76,24 @@ def load_dataset(path: Path, language: str | None = None, limit: int | None = No
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
         raise InvalidRequestError("\n  ".join([f"{source} has {count}:", *problems]), field="dataset")
     return Dataset(source=source, items=tuple(_first(items, limit)))
+
+
+def of_each(dataset: Dataset, take: Callable[[DatasetItem], T]) -> list[T]:
+    """What `take` makes of each recording. Raises `InvalidRequestError` that lists all that it refused."""
+    found: list[T] = []
+    problems = []
+    for item in dataset.items:
+        try:
+            found.append(take(item))
+        except EdgedraftError as error:
+            problems.append(f"{item.name}: {error}")
+    if problems:
+        raise InvalidRequestError(
+            "\n  ".join([f"{dataset.source} has recordings that cannot be used:", *problems]),
+            field="dataset",
+            remedy="Leave them out, or cut long ones at their pauses.",
+        )
+    return found
 
 
 def dataset_problems(path: Path, language: str | None = None) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from edgedraft.caption.calibrating import RANKS, RankTrade, draft_chain, listeni
 from edgedraft.caption.calibration import DEFAULT_SHARE, Calibration, Chain, calibrate
 from edgedraft.caption.calibration_file import CalibrationFile
 from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, AsyncCaptioner, CaptionRequest
-from edgedraft.caption.dataset import Dataset, load_dataset
+from edgedraft.caption.dataset import Dataset, DatasetItem, load_dataset, of_each
 from edgedraft.caption.gate_choice import GATED, GateChoice
 from edgedraft.cli import caption_flags, options
 from edgedraft.cli.render import err_console, out_console, print_json, print_table, progress_bar, table
@@ -134,10 +134,13 @@ def _check(choice: GateChoice, share: float, target: str | None, url: str | None
 def _chains(spec: str, dataset: Dataset, max_tokens: int) -> tuple[ModelInfo, list[Chain]]:
     """The draft, and what it writes alone for each recording."""
     with listening_model(spec) as (draft, tokenizer), progress_bar(in_bytes=False) as progress:
-        return draft.info, [
-            draft_chain(draft, tokenizer, load(item.path), item.language, max_tokens)
-            for item in progress.track(dataset.items, description="drafting")
-        ]
+        task = progress.add_task("drafting", total=len(dataset.items))
+
+        def chain(item: DatasetItem) -> Chain:
+            progress.advance(task)
+            return draft_chain(draft, tokenizer, load(item.path), item.language, max_tokens)
+
+        return draft.info, of_each(dataset, chain)
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ from edgedraft.types import OnLinkLoss
 MAX_EPOCH = 2**32 - 1
 MAX_LOSSES = 2
 """So often it may lose the session before that."""
+OUT_OF_REACH = "The cloud was out of reach"
 
 
 class LinkState(enum.Enum):
@@ -87,6 +88,7 @@ class GatedLink:
         self._num_losses = 0
         self._busy_until_s = 0.0
         self._noticed = False
+        self._why = OUT_OF_REACH
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
@@ -157,7 +159,7 @@ class GatedLink:
         return self.resume()
 
     def went_down(self) -> list[EdgeCommand]:
-        self.state = LinkState.DOWN
+        self.state, self._why = LinkState.DOWN, OUT_OF_REACH
         self._forget_questions()
         match self.settings.on_link_loss:
             case OnLinkLoss.WAIT:
@@ -265,6 +267,7 @@ class GatedLink:
         if not self._may_go_alone:
             return self._owner.fail(error)
         self.is_given_up = True
+        self._why = f"The cloud did not take this on ({error.message.removesuffix('.')})"
         return []
 
     def new_epoch(self, length: int) -> None:
@@ -281,7 +284,7 @@ class GatedLink:
         if self._noticed:
             return ()
         self._noticed = True
-        return [Notice("The cloud was out of reach: from there on uncertain tokens are the edge's own, unverified.")]
+        return [Notice(f"{self._why}: from there on uncertain tokens are the edge's own, unverified.")]
 
     def farewell(self, goodbye: type[Close] | type[Cancel]) -> list[SendToCloud]:
         if self.state not in IN_SESSION:

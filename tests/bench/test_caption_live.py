@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import itertools
+import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 import pytest
 from tests.backends.captioner_pair import write_dataset, write_pair
 
-from edgedraft.bench.caption_live import LiveCaption, LivePlan, clip_id, live_plan, measure_live
+from edgedraft.bench import caption_live
+from edgedraft.bench.caption_live import (
+    LiveCaption,
+    LivePlan,
+    clip_id,
+    gpu_readings,
+    live_plan,
+    measure_live,
+)
 from edgedraft.bench.caption_live_figures import live_run
 from edgedraft.bench.caption_results import ClipRecord
 from edgedraft.bench.caption_tables import live_table
+from edgedraft.bench.process_load import GpuLoad, GpuMeter
 from edgedraft.caption.dataset import Dataset, DatasetItem, load_dataset
 from edgedraft.core.gate import Measure, Threshold
-from edgedraft.errors import InvalidRequestError, ModelFileError
+from edgedraft.errors import EdgedraftError, InvalidRequestError, ModelFileError
 from edgedraft.schedule.caption_catalogue import cloud_only, edge_only, exact, ugsd_sparse
 from edgedraft.sim.network import LinkDirection, LinkProfile
 
 from .caption_made import made_results
 
 RTT_S, STEP_S, MAX_TOKENS = 0.02, 0.004, 12
+GPU_LOAD = GpuLoad(busy_share=0.5, used_bytes=7)
 ARMS = {"edge-only": edge_only(), "cloud-only": cloud_only(), "exact": exact(), "ugsd-sparse": ugsd_sparse()}
 
 
@@ -95,6 +110,33 @@ def test_an_error_of_the_edge_process_is_raised_here_as_what_it_is(plan: LivePla
         measure_live(replace(plan, draft=f"captioner:{tmp_path / 'none.npz'}"))
 
 
+def test_a_machine_that_starts_no_process_says_so(plan: LivePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(EdgedraftError, match="cannot be started: Resource temporarily unavailable"):
+        measure_live(plan)
+
+
+@pytest.mark.parametrize(("num_periods", "least"), [(0, 1), (3.5, 3)])
+def test_the_gpu_is_read_all_through_a_caption_and_at_its_end(
+    num_periods: float, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caption_live, "GPU_PERIOD_S", 0.02)
+    meter = SimpleNamespace(read=lambda: GPU_LOAD)
+
+    async def caption() -> list[GpuLoad]:
+        async with gpu_readings(cast(GpuMeter, meter)) as readings:
+            await asyncio.sleep(num_periods * 0.02)
+        found = list(readings)
+        await asyncio.sleep(0.05)  # nothing is read any more
+        assert readings == found
+        return found
+
+    assert least <= len(asyncio.run(caption())) <= num_periods + 1
+
+
 def test_a_plan_needs_two_clips_and_an_arm(plan: LivePlan) -> None:
     with pytest.raises(InvalidRequestError, match="live is 1"):
         replace(plan, clips=plan.clips[:1])
@@ -120,8 +162,7 @@ def _caption(arm: str, clip: str, total_s: float, **fields: object) -> LiveCapti
         "cloud_cpu_s": 0.0,
         "edge_ram_bytes": 100,
         "cloud_ram_bytes": 200,
-        "gpu_share": None,
-        "gpu_bytes": None,
+        "gpu": (),
     }
     return LiveCaption(**{**values, **fields})  # type: ignore[arg-type]
 
@@ -159,9 +200,9 @@ def made_plan() -> LivePlan:
 def made() -> list[LiveCaption]:
     """Not in the order of the clips, as they come."""
     return [
-        _caption("ugsd", "en/b", 4.05),
+        _caption("ugsd", "en/b", 4.05, gpu=(GPU_LOAD,)),
         _caption("edge-only", "en/a", 1.05, input_s=0.03),
-        _caption("ugsd", "en/a", 2.05, gpu_share=0.5, gpu_bytes=7, edge_ram_bytes=150),
+        _caption("ugsd", "en/a", 2.05, gpu=(GpuLoad(busy_share=0.2, used_bytes=9), GPU_LOAD), edge_ram_bytes=150),
         _caption("edge-only", "en/b", 2.05),
     ]
 
@@ -174,7 +215,9 @@ def test_figures_follow_their_formulas(made_plan: LivePlan, made: list[LiveCapti
     assert edge.itps is not None
     assert edge.itps.value == pytest.approx(40 / 0.04)
     assert edge.edge_cpu == pytest.approx(0.25)
-    assert (gated.edge_ram_bytes, gated.gpu_share, gated.gpu_bytes) == (150, 0.5, 7)
+    assert (gated.edge_ram_bytes, gated.gpu_peak_share, gated.gpu_bytes) == (150, 0.5, 9)
+    assert gated.gpu_share == pytest.approx((0.2 + 0.5 + 0.5) / 3)
+    assert (edge.gpu_share, edge.gpu_peak_share, edge.gpu_bytes) == (None, None, None)
     assert gated.over_edge_only is not None
     assert gated.over_edge_only.value == pytest.approx(6.1 / 3.1)
 
@@ -199,7 +242,7 @@ def test_live_is_compared_with_the_same_captions_in_virtual_time(made_plan: Live
 
 
 def test_it_says_what_is_missing_and_what_was_emulated(made_plan: LivePlan, made: list[LiveCaption]) -> None:
-    run = live_run(replace(made_plan, draft_step_s=0.025), [replace(each, gpu_share=None) for each in made])
+    run = live_run(replace(made_plan, draft_step_s=0.025), [replace(each, gpu=()) for each in made])
     assert any("No GPU" in note for note in run.notes)
     assert any("emulated" in note for note in run.notes)
     assert (run.rtt_s, run.bytes_per_s, run.draft_step_s) == (0.03, 1_000.0, 0.025)

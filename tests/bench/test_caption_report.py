@@ -7,17 +7,20 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from edgedraft.bench import caption_live_figures, caption_report
+from edgedraft.bench import caption_figures, caption_live_figures, caption_report
 from edgedraft.bench.caption_figures import caption_pictures, entropies_by_kind
 from edgedraft.bench.caption_report import formulas, is_caption_run, origins, write_caption_report
 from edgedraft.bench.caption_results import write_results
-from edgedraft.bench.caption_tables import caption_tables, quality_table
+from edgedraft.bench.caption_tables import caption_tables, quality_table, tokenisation_table
+from edgedraft.bench.drawing import report_style
 from edgedraft.bench.tables import Table
 from edgedraft.caption.intervals import GapClosed
+from edgedraft.caption.scoring import Metric
 from edgedraft.errors import InvalidRequestError, UnsupportedError
 from edgedraft.types import TokenKind
 
@@ -57,9 +60,9 @@ def test_a_language_has_every_arm_with_scores_share_and_time() -> None:
 
 def test_a_gap_too_small_to_divide_by_says_so() -> None:
     results = made_results()
-    text = results.arms[-1].languages[0].texts[0]
-    small = msgspec.structs.replace(text, gap_closed=GapClosed(gap=around(1.0), share=None, reason="only 1 point"))
-    results.arms[-1].languages[0].texts[0] = small
+    texts = results.arm("ugsd-sparse").languages[0].texts
+    small = GapClosed(gap=around(1.0), share=None, reason="only 1 point")
+    texts[0] = msgspec.structs.replace(texts[0], gap_closed=small)
     assert _row(quality_table(results, "en"), "ugsd-sparse")["gap closed %"] == "none: gap 1.0"
 
 
@@ -96,6 +99,7 @@ def test_every_table_says_of_how_many_clips_it_is() -> None:
     assert (titles["points-1"], titles["live"]) == ("Sweep: rtt, 4 clips", "Live, 4 clips")
     assert titles["tuned"] == "Thresholds, 6 clips of the dev set"
     assert _row(_table("ratios"), "ugsd")["clips"] == 4
+    assert [row[:3] for row in _table("ratios").rows[:3]] == [["ugsd", 4, "all"], ["ugsd", 2, "en"], ["ugsd", 2, "zh"]]
     captions = {picture.id: picture.caption for picture in caption_pictures(made_results(), made_clips())}
     for id_ in ("quality-share", "time-rtt", "time-bandwidth", "sweep-rank", "sweep-length"):
         assert "over 4 clips" in captions[id_], id_
@@ -137,7 +141,15 @@ def test_figures_in_json_have_units_and_are_those_of_the_tables() -> None:
 def test_every_point_of_every_sweep_is_in_a_table() -> None:
     tables = [table for table in caption_tables(made_results()) if table.id.startswith("points-")]
     assert [len(table.rows) for table in tables] == [4, 6, 6, 3, 3]
-    assert _row(tables[0], "chance")["gap closed % zh"] is None
+    row = _row(tables[0], "chance")
+    assert row["gap closed % zh"] is None
+    assert (row["verified %"], row["verified % en"], row["verified % zh"]) == (30.0, 30.0, 15.0)
+
+
+def test_arms_of_chance_tell_their_share_in_each_language() -> None:
+    row = _row(_table("arms"), "ugsd, chance 0")
+    assert (row["share %"], row["tuned"]) == ("en 10.0, zh 5.0", "shares of ugsd")
+    assert _row(_table("arms"), "ugsd")["share %"] is None
 
 
 # -- pictures ----------------------------------------------------------------------------------------------------------
@@ -150,6 +162,36 @@ def test_there_is_a_picture_for_everything() -> None:
         assert words in pictures["quality-share"].svg
     assert "dynamic" in pictures["sweep-length"].svg
     assert "corrected by the cloud" in pictures["entropy"].svg
+
+
+@pytest.fixture
+def panels(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The quality-share picture before it is written: its axes, by language."""
+    figures: list[Any] = []
+    monkeypatch.setattr(caption_figures, "picture_of", lambda figure, *_: figures.append(figure))
+    with report_style():
+        caption_figures.quality_curve(made_results(), made_results().sweeps[0])
+    return {axes.get_title(loc="left"): axes for axes in figures[0].axes}
+
+
+@pytest.mark.parametrize(("language", "shares"), [("en", [30, 60]), ("zh", [15, 30])])
+def test_curves_lie_over_the_share_of_their_own_language(
+    language: str, shares: list[float], panels: dict[str, Any]
+) -> None:
+    (line,) = (line for line in panels[language].lines if line.get_label() == "entropy, blocks")
+    assert line.get_xdata().tolist() == pytest.approx(shares)
+
+
+@pytest.mark.parametrize(("language", "factor"), [("en", 1), ("zh", 0.5)])
+def test_controlled_arms_and_the_mean_of_their_controls_have_intervals(
+    language: str, factor: float, panels: dict[str, Any]
+) -> None:
+    found = {each.get_label(): each for each in panels[language].containers}
+    for name, share, bleu_1 in (("ugsd, as run", 40, 78), ("ugsd, by chance", 41, 73)):
+        marker, _, (bar,) = found.pop(name).lines
+        assert marker.get_xydata().tolist() == [pytest.approx([factor * share, bleu_1])]
+        assert bar.get_segments()[0][:, 1].tolist() == pytest.approx([bleu_1 - 1, bleu_1 + 1])
+    assert found == {}  # ugsd-sparse has no controls here
 
 
 def test_without_sweeps_and_clips_the_rest_is_drawn() -> None:
@@ -190,8 +232,23 @@ def test_the_page_has_the_formulas_the_command_and_the_notes(page: str) -> None:
     assert "A note of the run." in page
     assert "Manifest" in page
     lines = formulas(made_results())
-    for name in (*caption_report.FORMULAS, *(f"Live, {name}" for name in caption_live_figures.FORMULAS), "meteor"):
+    for name in (*caption_report.FORMULAS, *(f"Live, {name}" for name in caption_live_figures.FORMULAS)):
         assert any(line.startswith(f"{name}: ") for line in lines), name
+
+
+def test_a_score_that_differs_by_language_is_told_for_each_and_another_once() -> None:
+    lines = formulas(made_results())
+    assert [line for line in lines if line.startswith(("METEOR", "BLEU-1"))] == [
+        "BLEU-1: corpus BLEU of single tokens.",
+        "METEOR (en): METEOR as in nltk; matches synonyms.",
+        "METEOR (zh): METEOR as in nltk; matches words.",
+    ]
+
+
+def test_every_score_of_the_tables_has_its_formula() -> None:
+    columns = [*_table("quality-en").columns, *tokenisation_table(made_results()).columns]
+    assert set(caption_report.SCORES) == set(Metric)
+    assert set(caption_report.SCORES.values()) <= set(columns)
 
 
 def test_every_column_of_costs_and_live_has_its_formula() -> None:

@@ -16,14 +16,17 @@ from tests.backends.captioner_pair import write_dataset
 
 from edgedraft.backends.base import ScoreRequest
 from edgedraft.bench.caption_arm_runs import SHARE_TOLERANCE, ArmRuns
-from edgedraft.bench.caption_arms import ARMS, ENDS, arms_named, check_threshold, control, gate_of, strategy_of
+from edgedraft.bench.caption_arms import ARMS, ENDS, control
 from edgedraft.bench.caption_clips import Clips, hear
+from edgedraft.bench.caption_losses import losses
 from edgedraft.bench.caption_models import CaptionPair, ClipMemory, ClipModels
 from edgedraft.bench.caption_results import (
+    FORMAT_VERSION,
     Arm,
     CaptionResults,
     ClipRecord,
     Setting,
+    TimeRatio,
     read_clips,
     read_results,
     write_results,
@@ -35,8 +38,8 @@ from edgedraft.bench.caption_runs import (
     CaptionPlan,
     run_caption_bench,
 )
-from edgedraft.bench.caption_scores import ScoreBook, costs
-from edgedraft.bench.caption_sweeps import BANDWIDTHS_BYTES_PER_S, Sweeper
+from edgedraft.bench.caption_scores import ScoreBook, costs, verified_shares
+from edgedraft.bench.caption_sweeps import BANDWIDTHS_BYTES_PER_S, SHARES, Sweeper
 from edgedraft.bench.caption_tuning import GOAL, Tuner, threshold_doubting
 from edgedraft.bench.caption_virtual import VirtualCaptions
 from edgedraft.caption.dataset import Dataset, load_dataset
@@ -202,39 +205,6 @@ def test_all_recordings_that_cannot_be_used_are_named_at_once(pair: CaptionPair,
     assert "text.wav: " in str(caught.value)
 
 
-# -- arms ------------------------------------------------------------------------------------------------------------
-
-
-def test_every_arm_is_a_strategy(pair: CaptionPair) -> None:
-    for arm in ARMS:
-        arm = msgspec.structs.replace(arm, threshold=0.5) if arm.tuned else arm
-        strategy = strategy_of(arm, clip_number=0, language="en", text_of=pair.text_of)
-        assert (strategy.gating is None) == (arm.name == "cloud-only")
-    assert len({arm.name for arm in ARMS}) == len(ARMS)
-
-
-def test_unknown_arms_and_missing_numbers_are_refused() -> None:
-    with pytest.raises(InvalidRequestError, match="arms names 'vanilla'"):
-        arms_named(["vanilla"])
-    assert [arm.name for arm in arms_named(["never"])] == ["edge-only", "cloud-only", "exact", "never"]
-    with pytest.raises(InvalidRequestError, match="threshold of arm 'ugsd' is not set"):
-        gate_of(arms_named(["ugsd"])[-1])
-    with pytest.raises(InvalidRequestError, match="gate is 'nerves'"):
-        gate_of(Arm(name="odd", gate="nerves"))
-
-
-@pytest.mark.parametrize(("measure", "threshold"), [(Measure.ENTROPY, 9.0), (Measure.MAX_PROBABILITY, 1.0)])
-def test_threshold_that_nothing_or_everything_passes_is_refused(measure: Measure, threshold: float) -> None:
-    with pytest.raises(InvalidRequestError, match=f"threshold of {measure}"):
-        check_threshold(measure, threshold, 259)
-    check_threshold(measure, threshold / 2, 259)
-
-
-def test_chance_differs_from_clip_to_clip(captions: VirtualCaptions) -> None:
-    chance = msgspec.structs.replace(control(SPARSE, 1), share=0.5)
-    assert len({tuple(gate_of(chance, number).doubts(None, at) for at in range(40)) for number in range(5)}) == 5  # type: ignore[arg-type]
-
-
 # -- captions --------------------------------------------------------------------------------------------------------
 
 
@@ -347,10 +317,44 @@ def test_scores_of_a_run_are_those_of_its_captions(run: tuple[CaptionResults, li
 
 def test_chance_has_the_share_of_the_gate_it_replaces(run: tuple[CaptionResults, list[ClipRecord]]) -> None:
     results, _ = run
-    wanted, found = (results.arm(name).costs[0].verified_share for name in ("ugsd-sparse", "ugsd-sparse, chance 0"))
-    # Four captions have few tokens, so that shares move in steps.
-    assert found == pytest.approx(wanted, abs=0.05 + SHARE_TOLERANCE)
     assert results.arm("ugsd-sparse, chance 0").arm.controls == "ugsd-sparse"
+    for name in ("ugsd", "ugsd-sparse"):
+        arm, chance = results.arm(name), results.arm(f"{name}, chance 0")
+        assert set(chance.arm.shares) == {"en", "zh"}
+        for wanted, found in zip(arm.costs, chance.costs, strict=True):
+            # Two captions have few tokens, so that shares move in steps.
+            assert found.verified_share == pytest.approx(wanted.verified_share, abs=0.05 + SHARE_TOLERANCE)
+
+
+def test_chance_has_the_share_of_each_language(captions: VirtualCaptions) -> None:
+    """A gate that doubts English far more than Chinese: a share over both would be wrong in either."""
+    runs = ArmRuns(captions, ScoreBook(captions.clips), SETTING, lambda text: None, seed=0)
+    wanted = {"en": 0.3, "zh": 0.05}
+    _, records = runs._at_shares(control(SPARSE, 0), wanted)
+    found = verified_shares(records)
+    assert found == pytest.approx(wanted, abs=0.03)
+    assert [record.clip for record in records] == [clip.id for clip in captions.clips]
+
+
+def test_points_of_a_sweep_have_the_share_of_each_language(captions: VirtualCaptions) -> None:
+    edge, cloud = captions.records(EDGE, SETTING), captions.records(CLOUD, SETTING)
+    sweeper = Sweeper(captions, ScoreBook(captions.clips), edge, cloud, lambda text: None)
+    (curve,) = sweeper.ranks([SPARSE], SETTING).curves
+    point = curve.points[0]
+    assert point.verified_shares == verified_shares(captions.records(SPARSE, SETTING))
+    low, high = sorted(point.verified_shares.values())
+    assert low < point.verified_share < high
+
+
+def test_the_sweep_of_chance_asks_for_one_share_in_all_languages(captions: VirtualCaptions) -> None:
+    edge, cloud = captions.records(EDGE, SETTING), captions.records(CLOUD, SETTING)
+    sweeper = Sweeper(captions, ScoreBook(captions.clips), edge, cloud, lambda text: None)
+    _, chance = sweeper.thresholds([SPARSE], SETTING).curves
+    shares = [point.verified_shares for point in chance.points]
+    assert [point.x for point in chance.points] == list(SHARES)
+    assert all(share["en"] > 0 < share["zh"] for share in shares[5:])
+    assert shares[0]["en"] < shares[-1]["en"]
+    assert shares[0]["zh"] < shares[-1]["zh"]
 
 
 def test_drafting_ahead_gains_time_over_waiting_and_nothing_else(run: tuple[CaptionResults, list[ClipRecord]]) -> None:
@@ -366,16 +370,36 @@ def test_drafting_ahead_gains_time_over_waiting_and_nothing_else(run: tuple[Capt
 
 
 def test_times_over_links_are_of_all_clips(run: tuple[CaptionResults, list[ClipRecord]]) -> None:
-    results, clips = run
+    results, _ = run
     num_clips = results.arm("ugsd").costs[0].num_clips
-    assert {each.num_clips for each in (*results.sweeps, *results.ratios)} == {num_clips} == {4}
+    assert {each.num_clips for each in (*results.sweeps, *_ratios(results, "all"))} == {num_clips} == {4}
     for curve in results.sweeps[1].curves:
         if not curve.label.endswith(", waiting"):
             (point,) = [point for point in curve.points if point.x == DEFAULT_RTT_S]
             assert point.total_s == results.arm(curve.label).costs[0].total_s
-    ratio = next(each for each in results.ratios if each.arm == "ugsd" and each.setting == results.setting)
-    took_s = {arm: sum(clip.total_s for clip in clips if clip.arm == arm) for arm in ("ugsd", "edge-only")}
+
+
+def _ratios(results: CaptionResults, language: str) -> list[TimeRatio]:
+    return [each for each in results.ratios if each.language == language]
+
+
+@pytest.mark.parametrize(("language", "num_clips"), [("all", 4), ("en", 2), ("zh", 2)])
+def test_ratios_are_of_the_clips_of_their_language(
+    language: str, num_clips: int, run: tuple[CaptionResults, list[ClipRecord]]
+) -> None:
+    results, clips = run
+    ratio = next(each for each in _ratios(results, language) if (each.arm, each.setting) == ("ugsd", results.setting))
+    own = [clip for clip in clips if language in ("all", clip.language)]
+    took_s = {arm: sum(clip.total_s for clip in own if clip.arm == arm) for arm in ("ugsd", "edge-only")}
     assert ratio.ratio.value == pytest.approx(took_s["ugsd"] / took_s["edge-only"])
+    assert ratio.num_clips == num_clips
+    assert ratio.ratio.low <= ratio.ratio.value <= ratio.ratio.high
+
+
+def test_notes_say_where_collaborating_loses(run: tuple[CaptionResults, list[ClipRecord]]) -> None:
+    results, _ = run
+    assert losses(results)
+    assert results.notes[: len(losses(results))] == losses(results)
 
 
 def test_a_point_that_a_link_is_too_thin_for_is_left_out_and_told(
@@ -401,6 +425,13 @@ def test_results_come_back_from_their_files(run: tuple[CaptionResults, list[Clip
     write_results(tmp_path / "out", results, clips)
     assert read_results(tmp_path / "out") == results
     assert list(read_clips(tmp_path / "out")) == clips
+    older = msgspec.to_builtins(results)
+    older["manifest"]["format"] = FORMAT_VERSION - 1
+    del older["exact"]  # an older format may lack anything
+    (tmp_path / "results.json").write_bytes(msgspec.json.encode(older))
+    with pytest.raises(InvalidRequestError, match=f"format {FORMAT_VERSION - 1}; legal: {FORMAT_VERSION}"):
+        read_results(tmp_path)
+    (tmp_path / "results.json").unlink()
     with pytest.raises(InvalidRequestError, match="cannot be read"):
         read_results(tmp_path)
     (tmp_path / "out" / "clips.jsonl").write_text('{"arm": 1}\n')
@@ -422,7 +453,7 @@ def test_run_without_dev_says_where_its_thresholds_are_from(specs: tuple[str, st
     results, _ = run_caption_bench(dataset, None, plan)
     assert not results.arm("ugsd-sparse").arm.tuned
     assert results.arm("ugsd").arm.threshold == 2.0
-    assert results.notes == ["Thresholds that doubt 20% of the edge's own tokens, untuned: ugsd-sparse."]
+    assert results.notes[-1] == "Thresholds that doubt 20% of the edge's own tokens, untuned: ugsd-sparse."
     assert results.tuned == []
 
 
@@ -440,6 +471,8 @@ def test_captions_that_differ_from_the_targets_are_named(captions: VirtualCaptio
     [
         ("max_tokens", {"max_tokens": 0}),
         ("share", {"share": 1.0}),
+        ("num_live", {"num_live": 1}),
+        ("num_live", {"num_live": -1}),
         ("sweeps", {"sweeps": ["moon"]}),
         ("thresholds", {"thresholds": {"edge-only": 1.0}}),
         ("arms", {"arms": ["none such"]}),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -128,7 +130,6 @@ def test_what_was_found_before_ctrl_c_is_not_done_again(
         ("rtt_s", 0.1),
         ("bytes_per_s", 1e4),
         ("num_chances", 2),
-        ("num_live", 2),
         ("seed", 1),
     ],
 )
@@ -142,6 +143,15 @@ def test_a_run_with_other_options_is_not_gone_on_with(
         CaptionBench(pair, plan, steps=KeptSteps(path, resume=True)).run(dataset, dataset)
     assert error.value.field == field
     assert {file: file.read_bytes() for file in path.iterdir()} == before
+
+
+def test_other_clips_live_do_not_make_it_another_run(
+    whole: tuple[Path, Found], pair: CaptionPair, dataset: Dataset, tmp_path: Path
+) -> None:
+    path, found = whole
+    copy = shutil.copytree(path, tmp_path / "copy")
+    plan = dataclasses.replace(PLAN, num_live=PLAN.num_live + 1)
+    assert figures(CaptionBench(pair, plan, steps=KeptSteps(copy, resume=True)).run(dataset, dataset)) == figures(found)
 
 
 def test_a_run_over_other_clips_is_not_gone_on_with(

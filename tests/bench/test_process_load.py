@@ -79,6 +79,18 @@ def test_a_gpu_is_read_and_let_go(has_device: bool, monkeypatch: pytest.MonkeyPa
     assert calls == ["init", "shutdown"]
 
 
+def test_a_card_that_does_not_tell_its_use_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = _nvml(has_device=True, calls=[])
+
+    def refuse(device: str) -> None:
+        raise nvml.NVMLError("not supported")
+
+    nvml.nvmlDeviceGetUtilizationRates = refuse
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    with gpu_meter() as meter:
+        assert meter is None
+
+
 def test_without_the_library_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with gpu_meter() as meter:

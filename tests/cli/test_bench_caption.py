@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from tests.bench.caption_made import made_clips, made_results
 
 from edgedraft.bench import caption_live, caption_report
 from edgedraft.bench.caption_arm_runs import ArmRuns
-from edgedraft.bench.caption_results import CaptionResults, ClipRecord, read_clips, read_results
+from edgedraft.bench.caption_results import CaptionResults, ClipRecord, LiveRun, read_clips, read_results
+from edgedraft.bench.caption_runs import CaptionPlan
 from edgedraft.bench.caption_steps import Steps
 from edgedraft.bench.caption_virtual import VirtualCaptions
 from edgedraft.cli import bench_caption
@@ -32,7 +34,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Results without a run; the plans that were to be run."""
+    """Results without a run; the plans that were to be run. What they are captioned live with is real."""
     plans: list[Any] = []
 
     def run(
@@ -82,6 +84,8 @@ def test_tables_go_to_stdout_and_progress_to_stderr(run, data: Path, models: tup
     assert "Exact equals cloud-only, token for token, on all 1 clips." in done.out
     assert "captioned" in done.err
     assert "captioned" not in done.out
+    assert "There are no live figures: they take 2 clips." in done.out
+    assert read_results(out).live == []
 
 
 def test_not_exact_is_exit_code_1_after_everything_is_written(
@@ -90,7 +94,7 @@ def test_not_exact_is_exit_code_1_after_everything_is_written(
     monkeypatch.setattr(
         bench_caption, "run_caption_bench", lambda *arguments: (made_results(differing=("en/0.wav",)), made_clips())
     )
-    done = run("bench", "caption", str(data), "--out", str(tmp_path / "out"))
+    done = run("bench", "caption", str(data), "--out", str(tmp_path / "out"), "--live", "0")
     assert done.code == 1
     assert "EXACT DIFFERS FROM CLOUD-ONLY on 1 of 4 clips: en/0.wav." in done.out
     assert unpictured == [tmp_path / "out"]
@@ -98,16 +102,18 @@ def test_not_exact_is_exit_code_1_after_everything_is_written(
 
 
 def test_options_reach_the_plan(run, data: Path, made: list[Any], unpictured: list[Path], tmp_path: Path) -> None:
-    words = "--gamma 0.7 --threshold sparse,x=0.5 --share 0.2 --edge-step-ms 0 --rtt-ms 100 --bandwidth 64 --seed 3"
+    words = (
+        "--gamma 0.7 --threshold ugsd=0.5 --share 0.2 --edge-step-ms 0 --rtt-ms 100 --bandwidth 64 --seed 3 --live 0"
+    )
     arms = ("--arm", "ugsd, L=3", "--arm", "ugsd")
     options = ("--out", str(tmp_path / "out"), "--dev", str(data), "--limit", "1", "--sweeps", "rtt, rank", *arms)
-    thresholds = words.replace("sparse,x", "ugsd")
-    assert run("bench", "caption", str(data), *options, *thresholds.split()).code == 0
+    assert run("bench", "caption", str(data), *options, *words.split()).code == 0
     ((test, dev, plan),) = made
     assert [len(each.items) for each in (test, dev)] == [2, 2]
     assert (plan.arms, plan.sweeps) == (["ugsd, L=3", "ugsd"], ["rtt", "rank"])
     assert (plan.thresholds, plan.share) == ({"ugsd": 0.5}, 0.2)
     assert (plan.edge_step_s, plan.rtt_s, plan.bytes_per_s, plan.seed) == (None, 0.1, 64_000.0, 3)
+    assert (plan.num_live, CaptionPlan().num_live) == (0, 4)
 
 
 def test_the_report_is_made_again_from_the_files(
@@ -116,7 +122,7 @@ def test_the_report_is_made_again_from_the_files(
     out = tmp_path / "out"
     with monkeypatch.context() as unpictured:
         unpictured.setattr(caption_report, "write_caption_report", lambda _: None)
-        assert run("bench", "caption", str(data), "--out", str(out)).code == 0
+        assert run("bench", "caption", str(data), "--out", str(out), "--live", "0").code == 0
     assert not (out / "report.html").exists()
     assert run("bench", "report", str(out)).out.strip() == str(out / "report.html")
     assert "edgedraft bench caption" in (out / "report.html").read_text(encoding="utf-8")
@@ -127,7 +133,7 @@ def test_the_report_is_made_again_from_the_files(
 def test_results_are_never_written_over(
     run, data: Path, made: list[Any], unpictured: list[Path], tmp_path: Path
 ) -> None:
-    out = ("--out", str(tmp_path / "out"))
+    out = ("--out", str(tmp_path / "out"), "--live", "0")
     assert run("bench", "caption", str(data), *out).code == 0
     again = run("bench", "caption", str(data), *out)
     assert again.code == 2
@@ -168,6 +174,42 @@ def test_a_run_that_was_cut_goes_on_with_resume(
     assert read_results(out).live == results.live != []
 
 
+def test_where_live_cannot_run_all_else_is_there(
+    run, data: Path, made: list[Any], unpictured: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    out = tmp_path / "out"
+    command = ("bench", "caption", str(data), "--out", str(out))
+    with monkeypatch.context() as denied:
+        denied.setattr(subprocess, "Popen", refuse)
+        done = run(*command)
+    assert done.code == 1
+    assert "edge, link and cloud cannot be started: Operation not permitted." in done.err
+    assert f"All but the live part is in {out}; --resume tries that again, with --live 0 it is left out." in done.err
+    assert read_results(out).arms == made_results().arms
+    assert unpictured == [out]
+    assert run(*command, "--resume", "--live", "0").code == 0
+
+
+def test_live_clips_may_be_added_to_a_run(
+    run, data: Path, made: list[Any], unpictured: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And another number of them is measured anew; one that was is not."""
+    asked: list[int] = []
+
+    def live(results: object, clips: object, test: object, num_clips: int, say: object) -> LiveRun:
+        asked.append(num_clips)
+        return LiveRun(rtt_s=0.03, bytes_per_s=None, draft_step_s=None, arms=made_results().live[0].arms)
+
+    monkeypatch.setattr(bench_caption, "_live", live)
+    command = ("bench", "caption", str(data), "--out", str(tmp_path / "out"), "--live")
+    for options in (("0",), ("2", "--resume"), ("2", "--resume"), ("3", "--resume")):
+        assert run(*command, *options).code == 0
+    assert asked == [2, 3]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -177,7 +219,7 @@ def test_a_run_that_was_cut_goes_on_with_resume(
         (("--threshold", "exact=1"), "no arm with one"),
         (("--gamma", "99"), "threshold of entropy is 99"),
         (("--share", "2"), "share is 2"),
-        (("--live", "1"), "--live"),
+        (("--live", "1"), "num_live is 1; legal: 0, or 2 or more"),
         (("--rtt-ms", "-1"), "--rtt-ms"),
         (("--lang", "fr"), "language is 'fr'; legal: en, zh"),
         (("--dev", "nowhere"), "dataset 'nowhere' does not exist"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -10,11 +10,11 @@ import msgspec
 from edgedraft.bench.caption_arms import CLOUD_ONLY, EDGE_ONLY, EXACT, control
 from edgedraft.bench.caption_clips import Progress
 from edgedraft.bench.caption_results import Arm, ArmResult, ClipRecord, ExactCheck, Setting
-from edgedraft.bench.caption_scores import ScoreBook, costs, verified_share
+from edgedraft.bench.caption_scores import ScoreBook, costs, verified_share, verified_shares
 from edgedraft.bench.caption_steps import NOTHING_KEPT, Steps
 from edgedraft.bench.caption_virtual import VirtualCaptions
 
-SHARE_TOLERANCE = 0.003
+SHARE_TOLERANCE = 0.001
 MAX_SHARE_TRIALS = 8
 
 
@@ -54,29 +54,39 @@ class ArmRuns:
         self.records.update(found)
 
     def run_controls(self, names: Sequence[str], num_chances: int) -> None:
-        """Gates of chance in the place of those of the arms `names`, which were run, at the same verified share."""
+        """Gates of chance in the place of those of arms `names`, which were run, at their share in each language."""
         for arm in [arm for arm in self._arms if arm.name in names]:
-            wanted = verified_share(self.records[arm.name])
+            wanted = verified_shares(self.records[arm.name])
             for seed in range(num_chances):
                 chance = control(arm, seed)
-                take = partial(self._at_share, chance, wanted)
+                take = partial(self._at_shares, chance, wanted)
                 chance, records = self._steps.once(chance.name, tuple[Arm, list[ClipRecord]], take)
                 self._arms.append(chance)
                 self.records[chance.name] = records
-            self._progress(f"chance in the place of {arm.name}, {num_chances} times at {wanted:.1%}")
+            shown = ", ".join(f"{share:.1%} in {language}" for language, share in wanted.items())
+            self._progress(f"chance in the place of {arm.name}, {num_chances} times at {shown}")
 
-    def _at_share(self, chance: Arm, wanted: float) -> tuple[Arm, list[ClipRecord]]:
-        """Halve the interval of chances: a whole block is verified for one token, so that shares are not chances."""
-        low, high, share = 0.0, 1.0, wanted
+    def _at_shares(self, chance: Arm, wanted: Mapping[str, float]) -> tuple[Arm, list[ClipRecord]]:
+        shares = {language: self._chance_for(chance, language, share) for language, share in wanted.items()}
+        chance = msgspec.structs.replace(chance, shares=shares)
+        return chance, self.captions.records(chance, self.setting)
+
+    def _chance_for(self, chance: Arm, language: str, wanted: float) -> float:
+        """What verifies nearest to `wanted`: halve the interval of chances, which are not shares.
+
+        A whole block is verified for one of its tokens, so that chances are smaller, but for what is chance in them.
+        """
+        clips = [clip for clip in self.captions.clips if clip.language == language]
+        low, high, tried = 0.0, min(1.0, 2 * wanted), []
         for _ in range(MAX_SHARE_TRIALS):
-            chance = msgspec.structs.replace(chance, share=share)
-            records = self.captions.records(chance, self.setting)
-            found = verified_share(records)
+            share = (low + high) / 2
+            arm = msgspec.structs.replace(chance, shares={language: share})
+            found = verified_share(self.captions.records(arm, self.setting, clips))
+            tried.append((abs(found - wanted), share))
             if abs(found - wanted) <= SHARE_TOLERANCE:
                 break
             low, high = (share, high) if found < wanted else (low, share)
-            share = (low + high) / 2
-        return chance, records
+        return min(tried)[1]
 
     def exact_check(self) -> ExactCheck:
         """Compares "exact" with "cloud-only", token for token."""

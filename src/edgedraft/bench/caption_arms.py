@@ -66,13 +66,12 @@ SAME_THRESHOLD = {"ugsd, forced rules": UGSD, "ugsd, bonus": UGSD, IN_FIVES: SPA
 
 
 def control(arm: Arm, seed: int) -> Arm:
-    """The same arm with a gate of chance; `share` is set once that of the arm is known."""
+    """The same arm with a gate of chance; `shares` are set once those of the arm are known."""
     return msgspec.structs.replace(
         arm,
         name=f"{arm.name}, chance {seed}",
         gate=CHANCE,
         threshold=None,
-        share=0.0,
         gate_seed=seed,
         controls=arm.name,
         tuned=False,
@@ -100,7 +99,7 @@ def strategy_of(arm: Arm, *, clip_number: int, language: str, text_of: Callable[
         forced = ForcedEscalation(frozenset(map(ForcedRule, arm.forced)), language, text_of)
     return gated(
         arm.name,
-        gate_of(arm, clip_number),
+        gate_of(arm, clip_number, language),
         unit=arm.unit,
         rank=arm.rank,
         lengths=BlockLengths(least=arm.least_tokens, base=arm.base_tokens, most=arm.most_tokens),
@@ -110,25 +109,28 @@ def strategy_of(arm: Arm, *, clip_number: int, language: str, text_of: Callable[
     )
 
 
-def gate_of(arm: Arm, clip_number: int = 0) -> Gate:
+def gate_of(arm: Arm, clip_number: int = 0, language: str = "") -> Gate:
+    """Raises `InvalidRequestError` for an arm whose gate lacks its number: of chance, its share in `language`."""
     if arm.gate == EVERYTHING:
         return Everything()
     if arm.gate == NOTHING:
         return Nothing()
     if arm.gate == CHANCE:
-        return Chance(arm.share or 0.0, (arm.gate_seed or 0) * CLIP_STRIDE + clip_number)
+        if language not in arm.shares:
+            raise _lacking(arm, "shares")
+        return Chance(arm.shares[language], (arm.gate_seed or 0) * CLIP_STRIDE + clip_number)
     try:
         measure = Measure(arm.gate)
     except ValueError:
         legal = ", ".join([*Measure, EVERYTHING, NOTHING, CHANCE, CLOUD_ONLY])
         raise InvalidRequestError(f"gate is '{arm.gate}'; legal: {legal}.", field="gate") from None
     if arm.threshold is None:
-        raise InvalidRequestError(
-            f"threshold of arm '{arm.name}' is not set.",
-            field="threshold",
-            remedy="Give a dev set, a share or a threshold.",
-        )
+        raise _lacking(arm, "threshold", "Give a dev set, a share or a threshold.")
     return Threshold(measure, arm.threshold)
+
+
+def _lacking(arm: Arm, field: str, remedy: str = "") -> InvalidRequestError:
+    return InvalidRequestError(f"{field} of arm '{arm.name}' is not set.", field=field, remedy=remedy)
 
 
 def check_threshold(measure: Measure, threshold: float, num_ids: int) -> None:

@@ -19,6 +19,8 @@ from edgedraft.errors import EdgedraftError, InvalidRequestError
 from edgedraft.speech_features import FeatureDtype, SpeechFeatures
 
 Progress = Callable[[str], None]
+MIN_LIVE_CLIPS = 2
+"""With one clip, every live caption but the first would be of a recording that was heard just before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,13 +7,14 @@ share whatever the machine does meanwhile, and no clip is heard twice in a row (
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import math
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from time import perf_counter
@@ -21,9 +22,10 @@ from urllib.parse import urlsplit
 
 from edgedraft.backends.listening import listening
 from edgedraft.bench.caption_arms import CLOUD_ONLY, EDGE_ONLY, SPARSE, UGSD, strategy_of
+from edgedraft.bench.caption_clips import MIN_LIVE_CLIPS
 from edgedraft.bench.caption_results import CaptionResults
 from edgedraft.bench.cloud_process import CloudProcess, cloud_process
-from edgedraft.bench.process_load import GpuMeter, gpu_meter, process_load
+from edgedraft.bench.process_load import GpuLoad, GpuMeter, gpu_meter, process_load
 from edgedraft.caption.audio import load
 from edgedraft.caption.captioner import DEFAULT_MAX_TOKENS, AsyncCaptioner, CaptionRequest
 from edgedraft.caption.dataset import Dataset, DatasetItem
@@ -34,10 +36,9 @@ from edgedraft.speech_features import FeatureDtype
 from edgedraft.testing.link import running_link
 from edgedraft.testing.slow_draft import SlowDraft
 
-MIN_CLIPS = 2
-"""With one clip every caption but the first would be of a recording that was heard just before."""
 LIVE_ARMS = (EDGE_ONLY, CLOUD_ONLY, UGSD, SPARSE)
 STOP_TIMEOUT_S = 10.0
+GPU_PERIOD_S = 0.2
 SETTLE_S = 0.02
 """Between two captions, beside a draft step that may be under way: so that none pays for the end of the one before."""
 
@@ -61,8 +62,10 @@ class LivePlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if len(self.clips) < MIN_CLIPS:
-            raise InvalidRequestError(f"live is {len(self.clips)}; legal: {MIN_CLIPS} or more clips.", field="live")
+        if len(self.clips) < MIN_LIVE_CLIPS:
+            raise InvalidRequestError(
+                f"live is {len(self.clips)}; legal: {MIN_LIVE_CLIPS} or more clips.", field="live"
+            )
         if not self.arms:
             raise InvalidRequestError("arms is empty; legal: at least one.", field="arms")
 
@@ -85,7 +88,7 @@ class LiveCaption:
     `ttft_s`, `ready_s`, `total_s`: from when the recording was handed over; at `ready_s` its features were made and the
     request began. `input_s`, `num_input_tokens`: of the draft, see `SlowDraft`; None where it was not used. `*_cpu_s`:
     processor time of each process over the `wall_s` that the caption took. `*_ram_bytes`: resident memory at its end.
-    `gpu_*`: None without one.
+    `gpu`: readings of it meanwhile, the last at the end; empty without one.
     """
 
     arm: str
@@ -101,8 +104,7 @@ class LiveCaption:
     cloud_cpu_s: float
     edge_ram_bytes: int
     cloud_ram_bytes: int
-    gpu_share: float | None
-    gpu_bytes: int | None
+    gpu: tuple[GpuLoad, ...]
 
     @property
     def generation_s(self) -> float:
@@ -154,18 +156,25 @@ OnCaption = Callable[[int, int, LiveCaption], None]
 def measure_live(plan: LivePlan, on_caption: OnCaption = lambda done, total, caption: None) -> list[LiveCaption]:
     """All captions of the plan, told one by one. Starts and ends its own processes.
 
-    Raises what captioner and cloud raise, and `EdgedraftError` where the edge process ends by itself.
+    Raises what captioner and cloud raise, and `EdgedraftError` where a process cannot be started or ends by itself.
     """
     captions: list[LiveCaption] = []
-    with cloud_process(plan.target) as cloud:
-        address = urlsplit(cloud.url)
-        upstream = (address.hostname or "", address.port or 0)
-        with running_link(*upstream, plan.link, seed=plan.seed) as link:
-            url = address._replace(netloc=f"{link.host}:{link.port}").geturl()
-            for caption in _edge_process(plan, url, cloud):
-                captions.append(caption)
-                on_caption(len(captions), plan.num_captions, caption)
+    with contextlib.closing(_captions(plan)) as found:
+        for caption in found:
+            captions.append(caption)
+            on_caption(len(captions), plan.num_captions, caption)
     return captions
+
+
+def _captions(plan: LivePlan) -> Generator[LiveCaption]:
+    try:
+        with cloud_process(plan.target) as cloud:
+            address = urlsplit(cloud.url)
+            upstream = (address.hostname or "", address.port or 0)
+            with running_link(*upstream, plan.link, seed=plan.seed) as link:
+                yield from _edge_process(plan, address._replace(netloc=f"{link.host}:{link.port}").geturl(), cloud)
+    except OSError as error:
+        raise EdgedraftError(f"edge, link and cloud cannot be started: {error.strerror or error}.") from error
 
 
 # -- the edge process --------------------------------------------------------------------------------------------------
@@ -255,6 +264,27 @@ class MeasuredCaptioner(AsyncCaptioner):
         drafter.sequence.backend = self.draft
 
 
+@contextlib.asynccontextmanager
+async def gpu_readings(meter: GpuMeter | None) -> AsyncIterator[list[GpuLoad]]:
+    """Readings while the block lasts, one every `GPU_PERIOD_S`, and one at its end; none without a `meter`."""
+    readings: list[GpuLoad] = []
+    if meter is None:
+        yield readings
+        return
+
+    async def read_on() -> None:
+        while True:
+            await asyncio.sleep(GPU_PERIOD_S)
+            readings.append(meter.read())
+
+    reading = asyncio.create_task(read_on())
+    try:
+        yield readings
+        readings.append(meter.read())
+    finally:
+        reading.cancel()
+
+
 @dataclass(slots=True)
 class LiveEdge:
     """Captions one clip after another in this process, and reads the load of both processes around each."""
@@ -272,14 +302,14 @@ class LiveEdge:
         )
         await asyncio.sleep(self.plan.draft_step_s + SETTLE_S)
         edge_before, cloud_before = process_load(os.getpid()), process_load(self.cloud_pid)
-        started_s = perf_counter()
-        async with self.captioner.stream(recording, request) as stream:
-            ready_s = perf_counter() - started_s
-            async for _ in stream:
-                pass
-        wall_s = perf_counter() - started_s
+        async with gpu_readings(self.gpu) as gpu:
+            started_s = perf_counter()
+            async with self.captioner.stream(recording, request) as stream:
+                ready_s = perf_counter() - started_s
+                async for _ in stream:
+                    pass
+            wall_s = perf_counter() - started_s
         edge, cloud = process_load(os.getpid()), process_load(self.cloud_pid)
-        gpu = None if self.gpu is None else self.gpu.read()
         answer, draft = stream.caption.answer, self.captioner.draft
         total_s = answer.record.total_s
         return LiveCaption(
@@ -296,6 +326,5 @@ class LiveEdge:
             cloud_cpu_s=cloud.cpu_s - cloud_before.cpu_s,
             edge_ram_bytes=edge.ram_bytes,
             cloud_ram_bytes=cloud.ram_bytes,
-            gpu_share=None if gpu is None else gpu.busy_share,
-            gpu_bytes=None if gpu is None else gpu.used_bytes,
+            gpu=tuple(gpu),
         )

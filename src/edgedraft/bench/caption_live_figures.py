@@ -8,7 +8,7 @@ import numpy as np
 
 from edgedraft.bench.bootstrap import LEVEL, NUM_RESAMPLES
 from edgedraft.bench.caption_arms import EDGE_ONLY
-from edgedraft.bench.caption_live import LiveCaption, LivePlan, clip_id
+from edgedraft.bench.caption_live import GPU_PERIOD_S, LiveCaption, LivePlan, clip_id
 from edgedraft.bench.caption_results import ClipRecord, LiveArm, LiveRun
 from edgedraft.bench.process_load import NO_GPU_NOTE
 from edgedraft.caption.intervals import Interval
@@ -30,9 +30,9 @@ FORMULAS: Mapping[str, str] = {
         "resident memory of the process (VmRSS in /proc/PID/status), the highest at the end of a caption; one edge "
         "process serves all arms, so it holds the draft in cloud-only too"
     ),
-    "GPU %, MiB": (
-        "utilisation and used memory of the first card at the end of each caption, whoever uses it (NVML): mean, and "
-        "highest"
+    "GPU %, peak %, MiB": (
+        f"utilisation and used memory of the first card, whoever uses it (NVML), read every {GPU_PERIOD_S:g} s of a "
+        "caption and at its end; GPU %: mean of all readings, peak: highest, MiB: highest"
     ),
     "over edge-only": "total of the arm / total of edge-only, each summed over the same clips; paired bootstrap",
     "per token": "OTPS of edge-only / OTPS of the arm: the same without what captions differ in length",
@@ -50,9 +50,7 @@ def live_run(plan: LivePlan, captions: Sequence[LiveCaption], simulated: Iterabl
     arms = [_arm(arm, found, edge_only, twins, rng) for arm, found in by_arm.items()]
     pairs = [(each, twins[key]) for each in captions if (key := (each.arm, each.clip)) in twins]
     rate = plan.link.up.bytes_per_s
-    notes = (
-        [] if any(each.gpu_share is not None for each in captions) else [f"{NO_GPU_NOTE[0].upper()}{NO_GPU_NOTE[1:]}."]
-    )
+    notes = [] if any(each.gpu for each in captions) else [f"{NO_GPU_NOTE[0].upper()}{NO_GPU_NOTE[1:]}."]
     if plan.draft_step_s:
         notes.append("The slow edge is emulated: it waits idly for the rest of each step, so its CPU % is low.")
     return LiveRun(
@@ -82,8 +80,8 @@ def _arm(
     totals_s = [each.total_s for each in captions]
     wall_s = sum(each.wall_s for each in captions)
     inputs = [(each.num_input_tokens, each.input_s) for each in captions if each.input_s and each.num_input_tokens]
-    gpus = [(each.gpu_share, each.gpu_bytes) for each in captions]
-    busy = [share for share, _ in gpus if share is not None]
+    gpu = [reading for each in captions for reading in each.gpu]
+    busy = [reading.busy_share for reading in gpu]
     virtual_s = [twin.total_s for each in captions if (twin := twins.get((name, each.clip)))]
     return LiveArm(
         arm=name,
@@ -98,7 +96,8 @@ def _arm(
         edge_ram_bytes=max(each.edge_ram_bytes for each in captions),
         cloud_ram_bytes=max(each.cloud_ram_bytes for each in captions),
         gpu_share=sum(busy) / len(busy) if busy else None,
-        gpu_bytes=max((size for _, size in gpus if size is not None), default=None),
+        gpu_peak_share=max(busy, default=None),
+        gpu_bytes=max((reading.used_bytes for reading in gpu), default=None),
         over_edge_only=_ratio(totals_s, [each.total_s for each in edge_only], rng) if edge_only else None,
         virtual_total_s=sum(virtual_s) / len(virtual_s) if len(virtual_s) == len(captions) else None,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os.path import lexists
 from pathlib import Path
 
@@ -23,9 +23,17 @@ from edgedraft.bench.report import REPORT_FILE
 from edgedraft.bench.tables import Table
 from edgedraft.caption.caption import PCM_BYTES_PER_S
 from edgedraft.caption.intervals import MIN_GAP_POINTS
+from edgedraft.caption.scoring import Metric
 from edgedraft.errors import InvalidRequestError
 
 MAX_NAMED_CLIPS = 10
+SCORES: Mapping[Metric, str] = {
+    Metric.BLEU_1: "BLEU-1",
+    Metric.BLEU_1_PRECISION: "BLEU-1 precision",
+    Metric.BLEU_4: "BLEU-4",
+    Metric.METEOR: "METEOR",
+    Metric.ROUGE_L: "ROUGE-L",
+}
 FORMULAS: Mapping[str, str] = {
     "verified %": (
         "tokens that a verdict was asked for / tokens drafted in settled blocks, corrected ones whole; each "
@@ -119,11 +127,19 @@ def exactness(results: CaptionResults) -> str:
 
 def formulas(results: CaptionResults) -> list[str]:
     """What every figure is, in one line each."""
-    scores: dict[str, str] = {}
-    for each in results.arms[0].languages if results.arms else ():
-        scores |= each.texts[0].definitions
-    lines = [f"{name.removesuffix('_is')}: {line}." for name, line in scores.items() if name.endswith("_is")]
+    lines = [f"{name}: {line}." for name, line in _score_definitions(results)]
     lines += [f"{name}: {line}." for name, line in FORMULAS.items()]
     if results.live:
         lines += [f"Live, {name}: {line}." for name, line in caption_live_figures.FORMULAS.items()]
     return lines
+
+
+def _score_definitions(results: CaptionResults) -> Iterator[tuple[str, str]]:
+    """Each score and what it is: once where the languages agree, else once for each language."""
+    found = {each.language: each.texts[0].definitions for each in results.arms[0].languages} if results.arms else {}
+    for metric, name in SCORES.items():
+        lines = {language: each[f"{metric}_is"] for language, each in found.items() if f"{metric}_is" in each}
+        if len(set(lines.values())) > 1:
+            yield from ((f"{name} ({language})", line) for language, line in lines.items())
+        else:
+            yield from ((name, line) for line in set(lines.values()))

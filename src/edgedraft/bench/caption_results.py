@@ -16,7 +16,7 @@ from edgedraft.caption.intervals import GapClosed, Interval
 from edgedraft.errors import InvalidRequestError
 
 RESULTS_FILE, CLIPS_FILE = "results.json", "clips.jsonl"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 EVERYTHING = "all"
 """Stands where a language does, for figures over all clips."""
 
@@ -25,14 +25,14 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """A strategy with its numbers. Names are unique in a run.
 
     `gate`: a measure ("entropy", "max-probability", ...), "everything", "nothing", "chance", or "cloud-only", where the
-    target writes alone. `threshold`: where the gate has one; `share`, `gate_seed`: of gate "chance". `tuned`: the
-    threshold was chosen on the dev set. `controls`: of gate "chance", the arm whose share it has.
+    target writes alone. `threshold`: where the gate has one; `shares` (by language), `gate_seed`: of gate "chance".
+    `tuned`: the threshold was chosen on the dev set. `controls`: of gate "chance", the arm whose shares it has.
     """
 
     name: str
     gate: str
     threshold: float | None = None
-    share: float | None = None
+    shares: dict[str, float] = {}
     gate_seed: int | None = None
     unit: str = "block"
     rank: int = 1
@@ -151,12 +151,15 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class SweepPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`x`: the quantity that is swept. By language: `bleu_1`, and `gap_closed` (None: the gap is too small)."""
+    """`x`: the quantity that is swept. By language: `bleu_1`, `gap_closed` (None: the gap is too small), and
+    `verified_shares`; `verified_share` and all else is over all clips.
+    """
 
     x: float
     bleu_1: dict[str, float]
     gap_closed: dict[str, float | None]
     verified_share: float
+    verified_shares: dict[str, float]
     ids_per_token: float
     calls_per_clip: float
     corrections_per_clip: float
@@ -217,9 +220,10 @@ class ExactCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class TimeRatio(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Total time of `arm` over that of edge-only, sums over the same clips."""
+    """Total time of `arm` over that of edge-only, sums over the same clips: those of `language`, or "all"."""
 
     arm: str
+    language: str
     num_clips: int
     setting: Setting
     ratio: Interval
@@ -230,7 +234,8 @@ class LiveArm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     `ttft_s`: start to first committed token. `itps`: input tokens / input-processing time. `oet_s`: generation time.
     `otps`: output tokens / generation time. `*_cpu`: cores' worth, 1 is one core. `*_ram_bytes`: peak resident.
-    `over_edge_only`: paired ratio of total times. `virtual_total_s`: the simulator's mean for the same clips.
+    `gpu_share`: mean; `gpu_peak_share`: the highest reading. `over_edge_only`: paired ratio of total times.
+    `virtual_total_s`: the simulator's mean for the same clips.
     """
 
     arm: str
@@ -245,6 +250,7 @@ class LiveArm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     edge_ram_bytes: int | None = None
     cloud_ram_bytes: int | None = None
     gpu_share: float | None = None
+    gpu_peak_share: float | None = None
     gpu_bytes: int | None = None
     over_edge_only: Interval | None = None
     virtual_total_s: float | None = None
@@ -311,6 +317,17 @@ class CaptionResults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 # -- files -----------------------------------------------------------------------------------------------------------
 
 Value = TypeVar("Value")
+_RUN_AGAIN = "Run the bench again, with another --out."
+
+
+class _Stamp(msgspec.Struct):
+    format: int
+
+
+class _Stamped(msgspec.Struct):
+    """Of results of any format, what says which."""
+
+    manifest: _Stamp
 
 
 def write_results(directory: Path, results: CaptionResults, clips: Iterable[ClipRecord] | None = None) -> None:
@@ -329,13 +346,15 @@ def write_results(directory: Path, results: CaptionResults, clips: Iterable[Clip
 
 def read_results(directory: Path) -> CaptionResults:
     """Raises `InvalidRequestError` where there are none, or of another format."""
-    results = decoded(_read(directory / RESULTS_FILE), CaptionResults, str(directory / RESULTS_FILE))
-    if results.manifest.format != FORMAT_VERSION:
+    data, place = _read(directory / RESULTS_FILE), str(directory / RESULTS_FILE)
+    found = decoded(data, _Stamped, place).manifest.format
+    if found != FORMAT_VERSION:
         raise InvalidRequestError(
-            f"{directory} holds results of format {results.manifest.format}; legal: {FORMAT_VERSION}.",
+            f"{directory} holds results of format {found}; legal: {FORMAT_VERSION}.",
             field="directory",
+            remedy=_RUN_AGAIN,
         )
-    return results
+    return decoded(data, CaptionResults, place)
 
 
 def read_clips(directory: Path) -> Iterator[ClipRecord]:
@@ -369,5 +388,5 @@ def decoded(data: bytes | msgspec.Raw, kind: type[Value], place: str) -> Value:
         raise InvalidRequestError(
             f"{place} is no {kind.__name__} of this version: {error}.",
             field="directory",
-            remedy="Run the bench again, with another --out.",
+            remedy=_RUN_AGAIN,
         ) from error

@@ -91,14 +91,16 @@ class LiveRow(msgspec.Struct, frozen=True, kw_only=True):
     edge_ram_bytes: int | None
     cloud_ram_bytes: int | None
     gpu_share: float | None
+    gpu_peak_share: float | None
     gpu_bytes: int | None
 
 
 class RatioRow(msgspec.Struct, frozen=True, kw_only=True):
-    """`edge`: "given" or "measured"."""
+    """`edge`: "given" or "measured". `language`: "all" over all clips."""
 
     arm: str
     num_clips: int
+    language: str
     edge: str
     draft_step_s: float
     rtt_s: float
@@ -119,9 +121,9 @@ class TunedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PointRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A point of a sweep, with the one quantity that is swept. By language: `bleu_1`, and `gap_closed_share`.
+    """A point of a sweep, with the one quantity that is swept. `block_tokens` 0: dynamic.
 
-    `block_tokens` 0: dynamic.
+    By language: `bleu_1`, `gap_closed_share` and `verified_shares`; `verified_share` and all else is over all clips.
     """
 
     arm: str
@@ -135,6 +137,7 @@ class PointRow(msgspec.Struct, frozen=True, kw_only=True):
     bleu_1: Mapping[str, float]
     gap_closed_share: Mapping[str, float | None]
     verified_share: float
+    verified_shares: Mapping[str, float]
     ids_up_per_token: float
     calls_per_clip: float
     corrections_per_clip: float
@@ -256,6 +259,7 @@ def _live_row(arm: LiveArm, edge_only: LiveArm | None) -> LiveRow:
         edge_ram_bytes=arm.edge_ram_bytes,
         cloud_ram_bytes=arm.cloud_ram_bytes,
         gpu_share=arm.gpu_share,
+        gpu_peak_share=arm.gpu_peak_share,
         gpu_bytes=arm.gpu_bytes,
     )
 
@@ -265,6 +269,7 @@ def ratio_rows(results: CaptionResults) -> list[RatioRow]:
         RatioRow(
             arm=each.arm,
             num_clips=each.num_clips,
+            language=each.language,
             edge=each.setting.edge,
             draft_step_s=each.setting.draft_step_s,
             rtt_s=each.setting.rtt_s,
@@ -303,6 +308,7 @@ def _point_row(sweep: Sweep, curve: Curve, point: SweepPoint) -> PointRow:
         bleu_1=point.bleu_1,
         gap_closed_share=point.gap_closed,
         verified_share=point.verified_share,
+        verified_shares=point.verified_shares,
         ids_up_per_token=point.ids_per_token,
         calls_per_clip=point.calls_per_clip,
         corrections_per_clip=point.corrections_per_clip,

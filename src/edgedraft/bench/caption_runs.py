@@ -27,7 +27,8 @@ from edgedraft.bench.caption_arms import (
     arms_named,
     check_threshold,
 )
-from edgedraft.bench.caption_clips import Clips, Progress, content_of, hear
+from edgedraft.bench.caption_clips import MIN_LIVE_CLIPS, Clips, Progress, content_of, hear
+from edgedraft.bench.caption_losses import losses
 from edgedraft.bench.caption_models import CaptionPair, ClipMemory
 from edgedraft.bench.caption_results import (
     FORMAT_VERSION,
@@ -40,7 +41,7 @@ from edgedraft.bench.caption_results import (
     TimeRatio,
     Tuned,
 )
-from edgedraft.bench.caption_scores import ScoreBook, column
+from edgedraft.bench.caption_scores import ScoreBook, column, grouped
 from edgedraft.bench.caption_steps import NOTHING_KEPT, Steps
 from edgedraft.bench.caption_sweeps import Sweeper, SweepName
 from edgedraft.bench.caption_timing import measured_times
@@ -52,10 +53,12 @@ from edgedraft.caption.intervals import ratio_interval
 from edgedraft.core.gate import Measure
 from edgedraft.errors import InvalidRequestError
 from edgedraft.speech_features import FeatureDtype
+from edgedraft.types import Float64Array
 
 DEFAULT_EDGE_STEP_S = 0.1
 """Ten tokens a second, as a model of 3 billion parameters on a phone; the edge of the paper writes 1.5."""
 DEFAULT_RTT_S = 0.03
+DEFAULT_LIVE_CLIPS = 4
 PACKAGES = ("edgedraft", "numpy", "sacrebleu", "nltk", "jieba", "soundfile", "soxr")
 CONTROLLED = (SPARSE, UGSD)
 """Arms that get gates of chance at their own share."""
@@ -71,7 +74,7 @@ class CaptionPlan:
     `share`: of draft tokens that thresholds doubt where nothing was tuned. `edge_step_s`: what a draft token takes on
     the device that is imagined; None: what it takes here. `bytes_per_s`: of the link, either way; None: unlimited.
     `num_chances`: gates of chance for each arm that is controlled. `num_live`: clips that are captioned in real time
-    as well, once the results are there (`caption_live`).
+    as well, once the results are there (`caption_live`); 0: none.
     """
 
     draft: str = DEFAULT_DRAFT
@@ -86,7 +89,7 @@ class CaptionPlan:
     rtt_s: float = DEFAULT_RTT_S
     bytes_per_s: float | None = None
     num_chances: int = 3
-    num_live: int | None = None
+    num_live: int = DEFAULT_LIVE_CLIPS
     seed: int = 0
     command: str = ""
 
@@ -94,6 +97,10 @@ class CaptionPlan:
         for name, least in (("max_tokens", 1), ("num_chances", 0), ("seed", 0)):
             if getattr(self, name) < least:
                 raise InvalidRequestError(f"{name} is {getattr(self, name)}; legal: {least} or more.", field=name)
+        if self.num_live and self.num_live < MIN_LIVE_CLIPS:
+            raise InvalidRequestError(
+                f"num_live is {self.num_live}; legal: 0, or {MIN_LIVE_CLIPS} or more.", field="num_live"
+            )
         if not 0.0 < self.share < 1.0:
             raise InvalidRequestError(f"share is {self.share}; legal: above 0, below 1.", field="share")
         if unknown := [name for name in self.sweeps if name not in set(SweepName)]:
@@ -169,13 +176,13 @@ class CaptionBench:
             ratios=self._steps.once("ratios", list[TimeRatio], partial(self._ratios, runs, named, here)),
             sweeps=sweeps,
             notes=[
-                *self._notes(arms, tuned),
+                *self._notes(arms, tuned, len(heard.clips)),
                 *(line for sweep in sweeps for each in sweep.curves for line in each.failures),
             ],
         )
-        took_s = perf_counter() - started_s
-        results = msgspec.structs.replace(results, manifest=msgspec.structs.replace(results.manifest, took_s=took_s))
-        return results, runs.all_records()
+        manifest = msgspec.structs.replace(results.manifest, took_s=perf_counter() - started_s)
+        notes = [*losses(results), *results.notes]
+        return msgspec.structs.replace(results, manifest=manifest, notes=notes), runs.all_records()
 
     def _hear(self, dataset: Dataset) -> Clips:
         return hear(dataset, self._pair.draft, self._pair.tokenizer.languages, self._plan.dtype, self._progress)
@@ -240,8 +247,8 @@ class CaptionBench:
         values = runs.captions.draft_measures(edge, clips, Measure(arm.gate))
         return threshold_doubting(values, Measure(arm.gate), self._plan.share)
 
-    def _notes(self, arms: Sequence[Arm], tuned: Sequence[Tuned]) -> list[str]:
-        """What of the thresholds a reader has to know."""
+    def _notes(self, arms: Sequence[Arm], tuned: Sequence[Tuned], num_clips: int) -> list[str]:
+        """What of the thresholds a reader has to know, and what could not be measured."""
         notes = [f"{each.arm}: no threshold was tuned: {each.reason}." for each in tuned if each.threshold is None]
         given = self._plan.thresholds
         by_share = [
@@ -252,6 +259,8 @@ class CaptionBench:
         if by_share:
             share = f"{self._plan.share:.0%}"
             notes.append(f"Thresholds that doubt {share} of the edge's own tokens, untuned: {', '.join(by_share)}.")
+        if self._plan.num_live and num_clips < MIN_LIVE_CLIPS:
+            notes.append(f"There are no live figures: they take {MIN_LIVE_CLIPS} clips.")
         return notes
 
     # -- sweeps and times ----------------------------------------------------------------------------------------------
@@ -272,25 +281,33 @@ class CaptionBench:
         return [job() for name in SweepName if name in self._plan.sweeps for job in jobs[name]]
 
     def _ratios(self, runs: ArmRuns, named: Mapping[str, Arm], here: Setting) -> list[TimeRatio]:
-        """Of the method and of the target alone, on the device that is imagined and on this machine."""
+        """Of the method and of the target alone, on the device that is imagined and on this machine.
+
+        Over all clips and those of each language.
+        """
         names = [name for name in (EDGE_ONLY, *TIMED, CLOUD_ONLY, EXACT) if name in named]
         records_here = {name: runs.captions.records(named[name], here) for name in names}
         found = []
         for setting, records in {runs.setting: runs.records, here: records_here}.items():
-            edge_s = column(records[EDGE_ONLY], "total_s")
+            edge_s = _total_s(records[EDGE_ONLY])
             for name in names[1:]:
-                total_s = column(records[name], "total_s")
-                ratio = ratio_interval(total_s, edge_s, np.random.default_rng(self._plan.seed))
-                found.append(TimeRatio(arm=name, num_clips=len(edge_s), setting=setting, ratio=ratio))
+                for language, total_s in _total_s(records[name]).items():
+                    ratio = ratio_interval(total_s, edge_s[language], np.random.default_rng(self._plan.seed))
+                    found.append(
+                        TimeRatio(arm=name, language=language, num_clips=len(total_s), setting=setting, ratio=ratio)
+                    )
         return found
 
     def _depends_on(self, test: Dataset, dev: Dataset | None) -> dict[str, Any]:
-        """What the figures depend on, apart from how fast this machine is: all that a run that goes on must share."""
+        """What the figures depend on, apart from how fast this machine is: all that a run that goes on must share.
+
+        No figure depends on how many clips are captioned live beside it.
+        """
         plan, pair = self._plan, self._pair
         return {
             "format": FORMAT_VERSION,
             **_versions(),
-            **{name: value for name, value in msgspec.to_builtins(plan).items() if name != "command"},
+            **{name: value for name, value in msgspec.to_builtins(plan).items() if name not in ("command", "num_live")},
             "draft": f"{plan.draft} ({pair.draft.info.identity})",
             "target": f"{plan.target} ({pair.target.info.identity})",
             "dataset": content_of(test),
@@ -316,6 +333,11 @@ class CaptionBench:
             started_at=started_at,
             command=self._plan.command,
         )
+
+
+def _total_s(records: Sequence[ClipRecord]) -> dict[str, Float64Array]:
+    """Of each clip, shape (num_clips,): over all, and by language."""
+    return {name: column(group, "total_s") for name, group in grouped(records).items()}
 
 
 def _is_plain(arm: Arm) -> bool:

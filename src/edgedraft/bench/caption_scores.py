@@ -159,9 +159,13 @@ def _right(record: ClipRecord, truth: Mapping[str, str]) -> list[float]:
 
 def costs(records: Sequence[ClipRecord], *, seed: int = 0) -> list[Costs]:
     """Over all clips first, then by language."""
+    return [_costs(name, group, np.random.default_rng(seed)) for name, group in grouped(records).items()]
+
+
+def grouped(records: Sequence[ClipRecord]) -> dict[str, Sequence[ClipRecord]]:
+    """All of them under "all", then those of each language."""
     languages = sorted({record.language for record in records})
-    groups = {EVERYTHING: records, **{each: [r for r in records if r.language == each] for each in languages}}
-    return [_costs(name, group, np.random.default_rng(seed)) for name, group in groups.items()]
+    return {EVERYTHING: records, **{each: [r for r in records if r.language == each] for each in languages}}
 
 
 def column(records: Sequence[ClipRecord], name: str) -> Float64Array:
@@ -172,6 +176,11 @@ def column(records: Sequence[ClipRecord], name: str) -> Float64Array:
 def verified_share(records: Sequence[ClipRecord]) -> float:
     """Tokens that a verdict was asked for / tokens drafted, corrected blocks whole."""
     return _ratio(records, "num_judged", "num_gated")
+
+
+def verified_shares(records: Sequence[ClipRecord]) -> dict[str, float]:
+    """By language."""
+    return {name: verified_share(group) for name, group in grouped(records).items() if name != EVERYTHING}
 
 
 def _ratio(records: Sequence[ClipRecord], above: str, below: str) -> float:

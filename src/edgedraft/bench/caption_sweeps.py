@@ -57,7 +57,7 @@ class Sweeper:
         chances = {arm.unit: msgspec.structs.replace(control(arm, 0), name=f"chance, {arm.unit}") for arm in arms}
 
         def variants(arm: Arm) -> Iterator[Variant]:
-            return ((x, _with_threshold(arm, x), setting) for x in self._candidates(arm))
+            return ((x, self._with_threshold(arm, x), setting) for x in self._candidates(arm))
 
         x_label = "threshold, or share of chance"
         return self._sweep(SweepName.THRESHOLD, x_label, [*arms, *chances.values()], setting, variants)
@@ -124,27 +124,27 @@ class Sweeper:
         values = self.captions.draft_measures(self.edge, self.captions.clips, measure)
         return [threshold_doubting(values, measure, share) for share in SHARES]
 
+    def _with_threshold(self, arm: Arm, x: float) -> Arm:
+        if arm.gate == CHANCE:
+            return msgspec.structs.replace(arm, shares=dict.fromkeys(self.book.languages, x))
+        return msgspec.structs.replace(arm, threshold=x)
+
     def _point(self, x: float, arm: Arm, setting: Setting) -> SweepPoint:
         records = self.captions.records(arm, setting)
         gaps = self.book.gaps(records, self.edge, self.cloud, num_resamples=FEW_RESAMPLES)
-        total = costs(records)[0]
+        total, *by_language = costs(records)
         return SweepPoint(
             x=float(x),
             bleu_1=self.book.bleu_1(records),
             gap_closed={name: gap.share.value if gap.share else None for name, gap in gaps.items()},
             verified_share=total.verified_share,
+            verified_shares={each.language: each.verified_share for each in by_language},
             ids_per_token=total.ids_per_token,
             calls_per_clip=total.calls_per_clip,
             corrections_per_clip=total.corrections_per_clip,
             ttft_s=total.ttft_s,
             total_s=total.total_s,
         )
-
-
-def _with_threshold(arm: Arm, x: float) -> Arm:
-    if arm.gate == CHANCE:
-        return msgspec.structs.replace(arm, share=x)
-    return msgspec.structs.replace(arm, threshold=x)
 
 
 def _with_length(arm: Arm, tokens: int) -> Arm:

@@ -87,6 +87,11 @@ def _times(value: float | None, factor: float) -> Entry:
     return None if value is None else factor * value
 
 
+def _by_language(shares: Mapping[str, float], digits: int = 0) -> Entry:
+    """In percent; None where there are none."""
+    return ", ".join(f"{language} {100 * share:.{digits}f}" for language, share in shares.items()) or None
+
+
 def _gap(row: TextRow) -> Entry:
     """None where the gap was not looked at."""
     if row.gap_points is not None and row.gap_closed_share is None:
@@ -189,8 +194,9 @@ def in_words(setting: Setting) -> str:
 def ratio_table(results: CaptionResults) -> CaptionTable:
     columns: Columns[RatioRow] = {
         "arm": lambda row: row.arm,
-        "edge": lambda row: row.edge,
         "clips": lambda row: row.num_clips,
+        "language": lambda row: row.language,
+        "edge": lambda row: row.edge,
         "draft step ms": lambda row: 1e3 * row.draft_step_s,
         "round trip ms": lambda row: 1e3 * row.rtt_s,
         "over edge-only": lambda row: row.total_over_edge_only.value,
@@ -231,6 +237,7 @@ def live_table(run: LiveRun, id_: str = "live", *, brief: bool = False) -> Capti
         "edge RAM MiB": lambda row: _times(row.edge_ram_bytes, 1 / MIB),
         "cloud RAM MiB": lambda row: _times(row.cloud_ram_bytes, 1 / MIB),
         "GPU %": lambda row: _times(row.gpu_share, 100),
+        "GPU peak %": lambda row: _times(row.gpu_peak_share, 100),
         "GPU MiB": lambda row: _times(row.gpu_bytes, 1 / MIB),
     }
     shown = {name: columns[name] for name in BRIEF_LIVE} if brief else columns
@@ -242,15 +249,12 @@ def live_table(run: LiveRun, id_: str = "live", *, brief: bool = False) -> Capti
 
 
 def tuned_table(results: CaptionResults) -> CaptionTable:
-    def closed(row: TunedRow) -> Entry:
-        return ", ".join(f"{language} {100 * share:.0f}" for language, share in row.dev_gap_closed_share.items())
-
     columns: Columns[TunedRow] = {
         "arm": lambda row: row.arm,
         "measure": lambda row: row.measure,
         "threshold": lambda row: row.threshold,
         "dev verified %": lambda row: _times(row.dev_verified_share, 100),
-        "dev gap closed %": closed,
+        "dev gap closed %": lambda row: _by_language(row.dev_gap_closed_share),
         "tried": lambda row: row.num_tried,
         "why none": lambda row: row.reason,
     }
@@ -265,13 +269,13 @@ def arms_table(results: CaptionResults) -> CaptionTable:
         "arm": lambda arm: arm.name,
         "gate": lambda arm: arm.gate,
         "threshold": lambda arm: arm.threshold,
-        "share %": lambda arm: _times(arm.share, 100),
+        "share %": lambda arm: _by_language(arm.shares, 1),
         "unit": lambda arm: arm.unit,
         "rank": lambda arm: arm.rank,
         "lengths": _lengths,
         "drafts ahead": lambda arm: "yes" if arm.draft_ahead else "no",
         "forced": lambda arm: ", ".join(arm.forced),
-        "tuned": lambda arm: "on dev" if arm.tuned else f"share of {arm.controls}" if arm.controls else "no",
+        "tuned": lambda arm: "on dev" if arm.tuned else f"shares of {arm.controls}" if arm.controls else "no",
     }
     note = "A strategy with its numbers. Lengths: least, base, most."
     return _table("arms", "Arms", note, [result.arm for result in results.arms], columns)
@@ -297,11 +301,15 @@ def _point_columns(sweep: Sweep, languages: Sequence[str]) -> Columns[PointRow]:
     def gap_closed(language: str, row: PointRow) -> Entry:
         return _times(row.gap_closed_share.get(language), 100)
 
+    def verified(language: str, row: PointRow) -> Entry:
+        return 100 * row.verified_shares[language]
+
     return {
         "arm": lambda row: row.arm,
         sweep.x_label: lambda row: row.swept,
         **{f"BLEU-1 {language}": partial(bleu_1, language) for language in languages},
         **{f"gap closed % {language}": partial(gap_closed, language) for language in languages},
+        **{f"verified % {language}": partial(verified, language) for language in languages},
         "verified %": lambda row: 100 * row.verified_share,
         "ids up / token": lambda row: row.ids_up_per_token,
         "calls": lambda row: row.calls_per_clip,

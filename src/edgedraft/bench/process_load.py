@@ -74,7 +74,7 @@ class GpuMeter:
 
 @contextlib.contextmanager
 def gpu_meter() -> Iterator[GpuMeter | None]:
-    """The meter of this machine's GPU while the block lasts; None where there is no GPU, driver or library."""
+    """The meter of this machine's GPU while the block lasts; None where there is none, or it tells nothing."""
     try:
         import pynvml
 
@@ -84,6 +84,7 @@ def gpu_meter() -> Iterator[GpuMeter | None]:
         return
     try:
         meter = GpuMeter(pynvml)
+        meter.read()  # a part of a card (MIG) does not tell its utilisation
     except pynvml.NVMLError:
         meter = None
     try:

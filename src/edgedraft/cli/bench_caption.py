@@ -1,4 +1,4 @@
-"""`edgedraft bench caption`: captions of a dataset by every arm, scored, priced and timed; optionally live as well."""
+"""`edgedraft bench caption`: captions of a dataset by every arm, scored, priced and timed; a few live as well."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import typer
 from rich.text import Text
 
 from edgedraft.bench.caption_arms import UGSD
-from edgedraft.bench.caption_clips import Progress
+from edgedraft.bench.caption_clips import MIN_LIVE_CLIPS, Progress
 from edgedraft.bench.caption_results import CaptionResults, ClipRecord, LiveRun, write_results
 from edgedraft.bench.caption_runs import (
     DEFAULT_EDGE_STEP_S,
+    DEFAULT_LIVE_CLIPS,
     DEFAULT_RTT_S,
     CaptionPlan,
     run_caption_bench,
@@ -33,7 +34,7 @@ from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, DEFAU
 from edgedraft.caption.dataset import Dataset, load_dataset
 from edgedraft.cli import options
 from edgedraft.cli.render import err_console, out_console, print_json, print_table, table
-from edgedraft.errors import InvalidRequestError
+from edgedraft.errors import EdgedraftError, InvalidRequestError
 
 if TYPE_CHECKING:
     from edgedraft.bench.caption_live import LiveCaption
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 NO_SWEEPS = "none"
 EXAMPLES = options.examples(
     "edgedraft bench caption data/test --dev data/dev --out runs/captions",
-    "edgedraft bench caption data/test --out runs/few --limit 20 --sweeps none --live 4",
+    "edgedraft bench caption data/test --out runs/few --limit 20 --sweeps none --live 0",
     "edgedraft bench report runs/captions --open",
 )
 
@@ -85,8 +86,15 @@ def caption(
         float | None, typer.Option("--bandwidth", metavar="KB", min=0.1, help="kB/s either way; default: unlimited.")
     ] = None,
     live: Annotated[
-        int | None, typer.Option("--live", metavar="N", min=2, help="Also N clips in real time, over sockets.")
-    ] = None,
+        int,
+        typer.Option(
+            "--live",
+            metavar="N",
+            min=0,
+            help="N clips also in real time, over sockets; 0: none. Takes about as long as 4 N captions of the edge: "
+            "at 100 ms a token some two minutes for 4.",
+        ),
+    ] = DEFAULT_LIVE_CLIPS,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that DIR holds.")] = False,
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", metavar="N", help="Most tokens of a caption.")
@@ -96,7 +104,7 @@ def caption(
 ) -> None:
     """Caption a dataset by every arm; write DIR/results.json, DIR/clips.jsonl and DIR/report.html.
 
-    A run that was cut keeps what it has found, and --resume goes on with it.
+    A run that was cut keeps what it has found, and --resume goes on with it; --live may be another then.
 
     Ends with exit code 1 where judging everything does not give the target's own captions, token for token.
     """
@@ -139,7 +147,7 @@ def _thresholds(threshold_nats: float | None, pairs: Sequence[str]) -> Mapping[s
 def _run(
     plan: CaptionPlan, test: Dataset, dev: Dataset | None, out: Path, resume: bool, say: Progress
 ) -> CaptionResults:
-    """Run, write, and only then measure live: results are there whatever happens then."""
+    """Run, write, and only then measure live: results and report are there whatever happens then."""
     from edgedraft.bench.caption_report import write_caption_report
 
     with report_style():  # a library that is missing, or an out that cannot be written, is known beforehand
@@ -148,12 +156,21 @@ def _run(
         steps = KeptSteps(out, resume=resume)
         results, clips = run_caption_bench(test, dev, plan, say, steps)
         write_results(out, results, clips)
-        if plan.num_live is not None:
+        if plan.num_live and len(test.items) >= MIN_LIVE_CLIPS:
             measure = partial(_live, results, clips, test, plan.num_live, say)
-            results = msgspec.structs.replace(results, live=[steps.once("live", LiveRun, measure)])
+            try:
+                run = steps.once(f"live, {plan.num_live} clips", LiveRun, measure)
+            except EdgedraftError as error:
+                write_caption_report(out)
+                error.remedy = f"{error.remedy} {_WITHOUT_LIVE.format(out)}".strip()
+                raise
+            results = msgspec.structs.replace(results, live=[run])
             write_results(out, results)
         write_caption_report(out)
     return results
+
+
+_WITHOUT_LIVE = "All but the live part is in {}; --resume tries that again, with --live 0 it is left out."
 
 
 def _live(

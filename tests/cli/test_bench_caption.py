@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,32 @@ def test_options_reach_the_plan(run, data: Path, made: list[Any], unpictured: li
     assert (plan.num_live, CaptionPlan().num_live) == (0, 4)
 
 
+def test_what_is_tested_is_not_tuned_on(run, data: Path, models: tuple[str, ...], tmp_path: Path) -> None:
+    """Also under another name and with other captions."""
+    dev = tmp_path / "dev"
+    dev.mkdir()
+    recording = next(data.glob("**/*.wav"))
+    (dev / "other.wav").write_bytes(recording.read_bytes())
+    line = {"file": "other.wav", "language": "en", "captions": ["Something else."]}
+    (dev / "captions.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+    for place, count in ((data, "4 of 4"), (dev, "1 of 1")):
+        done = run("bench", "caption", str(data), "--dev", str(place), "--out", str(tmp_path / "out"), *models)
+        assert done.code == 2
+        assert f"dev shares {count} recordings with the dataset, such as" in done.err
+
+
+def test_a_run_that_is_interrupted_says_how_to_go_on(
+    run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench_caption, "run_caption_bench", interrupted)
+    done = run("bench", "caption", str(data), "--out", str(tmp_path / "out"))
+    assert done.code == 130
+    assert "go on with the same command and --resume" in done.err
+
+
 def test_the_report_is_made_again_from_the_files(
     run, data: Path, made: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -126,7 +153,9 @@ def test_the_report_is_made_again_from_the_files(
     assert not (out / "report.html").exists()
     assert run("bench", "report", str(out)).out.strip() == str(out / "report.html")
     assert "edgedraft bench caption" in (out / "report.html").read_text(encoding="utf-8")
-    tables = run("bench", "report", str(out), "--json").json["tables"]
+    again = run("bench", "report", str(out), "--json").json
+    tables, notes = again["tables"], again["notes"]
+    assert notes == list(read_results(out).notes)
     assert {"quality-en", "costs", "live"} <= {table["id"] for table in tables}
 
 
@@ -221,6 +250,9 @@ def test_live_clips_may_be_added_to_a_run(
         (("--share", "2"), "share is 2"),
         (("--live", "1"), "num_live is 1; legal: 0, or 2 or more"),
         (("--rtt-ms", "-1"), "--rtt-ms"),
+        (("--rtt-ms", "inf"), "rtt_s is inf; legal: 0 to 60"),
+        (("--edge-step-ms", "inf"), "edge_step_s is inf; legal: 1e-06 to 60"),
+        (("--bandwidth", "inf"), "bytes_per_s is inf; legal: 100 to 1e+12"),
         (("--lang", "fr"), "language is 'fr'; legal: en, zh"),
         (("--dev", "nowhere"), "dataset 'nowhere' does not exist"),
         (("--out", "n" * 300), "cannot be written: File name too long"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 
 import msgspec
@@ -95,12 +96,28 @@ def hear(
     return Clips(clips=tuple(clips), listen_s_per_s=float(np.median(listened)))
 
 
+def check_apart(test: Dataset, dev: Dataset) -> None:
+    """Raises `InvalidRequestError` where they share a recording: what is tuned on it says nothing when tested on it."""
+    tested = {_digest(item.path): item.name for item in test.items}
+    shared = [tested[digest] for item in dev.items if (digest := _digest(item.path)) in tested]
+    if shared:
+        raise InvalidRequestError(
+            f"dev shares {len(shared)} of {len(dev.items)} recordings with the dataset, such as {shared[0]}.",
+            field="dev",
+            remedy="Tune on other recordings, or leave --dev out.",
+        )
+
+
+def _digest(path: Path) -> bytes:
+    return hashlib.sha256(path.read_bytes()).digest()
+
+
 def content_of(dataset: Dataset) -> str:
     """A digest of captions and recordings, wherever they lie."""
     found = hashlib.sha256()
     for item in dataset.items:
         said = (item.name, item.language, item.captions, item.attributes, item.affect)
-        found.update(msgspec.json.encode(said) + hashlib.sha256(item.path.read_bytes()).digest())
+        found.update(msgspec.json.encode(said) + _digest(item.path))
     return f"{len(dataset.items)} clips, sha256 {found.hexdigest()}"
 
 

@@ -27,7 +27,7 @@ from edgedraft.bench.caption_arms import (
     arms_named,
     check_threshold,
 )
-from edgedraft.bench.caption_clips import MIN_LIVE_CLIPS, Clips, Progress, content_of, hear
+from edgedraft.bench.caption_clips import MIN_LIVE_CLIPS, Clips, Progress, check_apart, content_of, hear
 from edgedraft.bench.caption_losses import losses
 from edgedraft.bench.caption_models import CaptionPair, ClipMemory
 from edgedraft.bench.caption_results import (
@@ -64,6 +64,9 @@ CONTROLLED = (SPARSE, UGSD)
 """Arms that get gates of chance at their own share."""
 TIMED = (SPARSE, IN_FIVES, UGSD)
 """Arms whose times are compared on many links."""
+
+
+_LEGAL = {"edge_step_s": (1e-6, 60.0), "rtt_s": (0.0, 60.0), "bytes_per_s": (100.0, 1e12)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,9 @@ class CaptionPlan:
             )
         if not 0.0 < self.share < 1.0:
             raise InvalidRequestError(f"share is {self.share}; legal: above 0, below 1.", field="share")
+        for name, (low, high) in _LEGAL.items():
+            if (number := getattr(self, name)) is not None and not low <= number <= high:
+                raise InvalidRequestError(f"{name} is {number:g}; legal: {low:g} to {high:g}.", field=name)
         if unknown := [name for name in self.sweeps if name not in set(SweepName)]:
             raise InvalidRequestError(f"sweeps names '{unknown[0]}'; legal: {', '.join(SweepName)}.", field="sweeps")
         if unknown := sorted(set(self.thresholds) - {arm.name for arm in arms_named(self.arms) if arm.tuned}):
@@ -123,6 +129,8 @@ def run_caption_bench(
     `InvalidRequestError` for datasets that cannot be used (all that is wrong at once) and for arms and sweeps that are
     none, and what models and `steps` raise.
     """
+    if dev is not None:
+        check_apart(test, dev)
     pair = CaptionPair.open(plan.draft, plan.target)
     try:
         return CaptionBench(pair, plan, progress, steps).run(test, dev)

@@ -227,8 +227,10 @@ def report(
 
     of_captions = is_caption_run(directory)
     if as_json:
-        made = caption_tables(read_results(directory)) if of_captions else tables_of(read_run(directory))
-        print_json({"tables": [each.to_dict() for each in made]})
+        results = read_results(directory) if of_captions else None
+        made = tables_of(read_run(directory)) if results is None else caption_tables(results)
+        notes = {} if results is None else {"notes": list(results.notes)}
+        print_json({**notes, "tables": [each.to_dict() for each in made]})
         return
     path = write_caption_report(directory) if of_captions else _write_report(directory, traces)
     out_console().print(str(path))

@@ -125,7 +125,11 @@ def caption(
     )
     test = load_dataset(dataset, language, limit)
     tuning = None if dev is None else load_dataset(dev, language, limit)
-    results = _run(plan, test, tuning, out, resume, _quiet if as_json else _say)
+    try:
+        results = _run(plan, test, tuning, out, resume, _quiet if as_json else _say)
+    except KeyboardInterrupt:
+        _say("what was found is kept: go on with the same command and --resume")
+        raise
     _print(results, out, as_json=as_json)
     if not results.exact.holds:
         raise typer.Exit(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgedraft.caption.excerpts import Excerpt, split_at_pauses, without_silent_ends
+from edgedraft.caption.excerpts import Excerpt, split_at_pauses, spoken_part, without_silent_ends
 from edgedraft.caption.recording import Recording, Source
 from edgedraft.caption.voice_activity import Check, check, speech_steps
 from edgedraft.errors import InvalidRequestError
@@ -131,6 +131,15 @@ def test_notices_about_level_and_clipping() -> None:
 def test_shortest_recording_is_checked() -> None:
     assert not checked(np.zeros(1_600)).has_speech
     assert not checked(0.1 * coloured_noise(0, 0.1)).has_speech
+
+
+@pytest.mark.parametrize("num_samples", [1, 159, 160])
+def test_less_than_a_step_is_a_recording_too(num_samples: int) -> None:
+    whole = recording(np.full(num_samples, 0.3))
+    assert not check(whole).has_speech
+    (part,) = split_at_pauses(whole)
+    assert (part.end_s, part.has_speech) == (whole.seconds, False)
+    assert spoken_part(whole).seconds == whole.seconds
 
 
 def spoken_with_pauses() -> Float32Array:

@@ -72,9 +72,9 @@ def spoken_part(recording: Recording) -> Recording:
 
 
 def _step_power(recording: Recording) -> Float64Array:
-    """Energy of every 10 ms, shape (steps,)."""
-    num_steps = len(recording.waveform) // HOP_SAMPLES
-    steps = recording.waveform[: num_steps * HOP_SAMPLES].reshape(num_steps, HOP_SAMPLES)
+    """Energy of every whole 10 ms, or of what there is where it is less. Shape (steps,), never empty."""
+    num_steps = max(1, len(recording.waveform) // HOP_SAMPLES)
+    steps = recording.waveform[: num_steps * HOP_SAMPLES].reshape(num_steps, -1)
     power: Float64Array = np.einsum("ij,ij->i", steps, steps, dtype=np.float64)
     return power
 

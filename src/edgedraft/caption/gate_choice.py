@@ -22,6 +22,8 @@ MAX_RANK = 2**31
 """What `Open.rank` cannot hold."""
 GATED = ("ugsd-sparse", "ugsd")
 """The strategies that have a threshold."""
+_FLAGS = {"threshold": "gamma", "lengths": "block"}
+"""What the command line calls a field, where its name is another."""
 _LEGAL = {
     Measure.ENTROPY: "above 0, below ln V (V: ids of the vocabulary)",
     Measure.MAX_PROBABILITY: "above 0, below 1",
@@ -77,8 +79,9 @@ class GateChoice:
             useless = tuple(each.name for each in fields(self) if each.name != "strategy")
         for each in fields(self):
             if each.name in useless and getattr(self, each.name) != each.default:
+                flag = f" ({_FLAGS[each.name]})" if each.name in _FLAGS else ""
                 raise UnsupportedError(
-                    f"{each.name} is set, which strategy '{self.strategy}' has no use for.",
+                    f"{each.name}{flag} is set, which strategy '{self.strategy}' has no use for.",
                     field=each.name,
                     remedy=f"Leave it out, or use one of: {', '.join(GATED)}.",
                 )

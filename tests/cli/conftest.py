@@ -7,12 +7,18 @@ import json
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.backends.captioner_pair import speech, write_pair
+from tests.cli.captions import saved
 
+from edgedraft.backends.base import BackendOptions
+from edgedraft.backends.registry import open_target, open_tokenizer
 from edgedraft.bench.cloud_process import CloudProcess, cloud_process
 from edgedraft.cli.app import main
+from edgedraft.testing.cloud import RunningCloud, running_cloud
 
 TARGET = "toy:vocab=300,context=100000"
 TOKEN = "a token for the tests"
@@ -79,3 +85,39 @@ def ask(run: Run, cloud: CloudProcess) -> Run:
         return run("generate", "--url", cloud.url, "--draft", draft, *arguments, stdin=stdin)
 
     return ask_cloud
+
+
+# -- captions ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Specs of a draft and a target that listen, without a calibration."""
+    return write_pair(tmp_path_factory.mktemp("pair"))
+
+
+@pytest.fixture(scope="module")
+def listening_cloud(pair: tuple[str, str]) -> Iterator[RunningCloud]:
+    target = open_target(pair[1], BackendOptions(deterministic=True))
+    with running_cloud(target, open_tokenizer(pair[1])) as running:
+        yield running
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEDRAFT_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def caption(run: Run, own_cache: None, pair: tuple[str, str], listening_cloud: RunningCloud) -> Run:
+    """`edgedraft caption` with the pair; 24 tokens, of which many are doubted."""
+
+    def captioned(*words: object, url: str = listening_cloud.url) -> Outcome:
+        return run("caption", "--draft", pair[0], "--url", url, "--max-tokens", "24", *map(str, words))
+
+    return captioned
+
+
+@pytest.fixture
+def clip(tmp_path: Path) -> Path:
+    return saved(tmp_path / "clip.wav", speech())

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.backends.captioner_pair import speech, write_pair
+from tests.backends.captioner_pair import speech
+from tests.cli.captions import NOBODY, only, rows, saved
 
 from edgedraft.backends.base import BackendOptions, ScoreRequest
 from edgedraft.backends.captioner import CaptionerFamily, CaptionerTarget
@@ -25,75 +23,13 @@ from edgedraft.caption.audio import load
 from edgedraft.caption.recording import Recording, Source
 from edgedraft.cli import caption as command
 from edgedraft.cli.demo_captions import CLIPS
-from edgedraft.testing.cloud import RunningCloud, running_cloud
+from edgedraft.testing.cloud import running_cloud
 from edgedraft.types import Float32Array
 
-soundfile = pytest.importorskip("soundfile")
-soxr = pytest.importorskip("soxr")
+pytest.importorskip("soundfile")
+pytest.importorskip("soxr")
 pytest.importorskip("espeakng_loader")
-
-NOBODY = "ws://127.0.0.1:1/v1/edgedraft"
-FORMATS = [
-    ("a.wav", "PCM_U8", 8_000, 1),
-    ("b.wav", "PCM_16", 44_100, 2),
-    ("c.wav", "PCM_24", 48_000, 6),
-    ("d.wav", "PCM_32", 96_000, 1),
-    ("e.wav", "FLOAT", 192_000, 1),
-    ("f.wav", "DOUBLE", 11_025, 2),
-    ("g.flac", "PCM_16", 22_050, 1),
-    ("h.flac", "PCM_24", 32_000, 2),
-    ("i.ogg", "VORBIS", 44_100, 1),
-    ("j.mp3", "MPEG_LAYER_III", 16_000, 2),
-]
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    return write_pair(tmp_path_factory.mktemp("pair"))
-
-
-@pytest.fixture(scope="module")
-def cloud(pair: tuple[str, str]) -> Iterator[RunningCloud]:
-    target = open_target(pair[1], BackendOptions(deterministic=True))
-    with running_cloud(target, open_tokenizer(pair[1])) as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDGEDRAFT_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def caption(run, pair: tuple[str, str], cloud: RunningCloud) -> Callable[..., Any]:
-    """`edgedraft caption` with the pair; 24 tokens, of which many are doubted."""
-
-    def captioned(*words: object, url: str = cloud.url) -> Any:
-        return run("caption", "--draft", pair[0], "--url", url, "--max-tokens", "24", *map(str, words))
-
-    return captioned
-
-
-@pytest.fixture
-def clip(tmp_path: Path) -> Path:
-    return saved(tmp_path / "clip.wav", speech())
-
-
-def saved(path: Path, samples: Float32Array, rate_hz: int = 16_000, subtype: str | None = "PCM_16") -> Path:
-    soundfile.write(path, samples, rate_hz, subtype=subtype)
-    return path
-
-
-def rows(outcome: Any) -> list[Any]:
-    return [json.loads(line) for line in outcome.out.splitlines()]
-
-
-def only(outcome: Any) -> Any:
-    """The caption of the only excerpt of the only recording."""
-    assert outcome.code == 0, outcome.err
-    (row,) = rows(outcome)
-    (excerpt,) = row["excerpts"]
-    return excerpt["caption"]
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 # -- what it says ------------------------------------------------------------------------------------------------------
@@ -270,90 +206,6 @@ def test_an_uncalibrated_threshold_is_said_so(caption, clip: Path) -> None:
     assert "was not calibrated" in caption(clip).err
     assert "was not calibrated" in rows(caption(clip, "--json"))[0]["notices"][0]
     assert "was not calibrated" not in caption(clip, "--gamma", "0.5").err
-
-
-# -- recordings --------------------------------------------------------------------------------------------------------
-
-
-def test_ten_formats_and_rates(caption, tmp_path: Path) -> None:
-    files = []
-    for name, subtype, rate_hz, channels in FORMATS:
-        mono = soxr.resample(speech(), 16_000, rate_hz).clip(-1, 1)
-        files.append(saved(tmp_path / name, np.repeat(mono[:, None], channels, axis=1), rate_hz, subtype))
-    outcome = caption(*files, "--gamma", "0.5", "--json")
-    assert outcome.code == 0, outcome.out
-    for row, (name, _, rate_hz, channels) in zip(rows(outcome), FORMATS, strict=True):
-        assert Path(row["file"]).name == name
-        assert (row["sample_rate_hz"], row["channels"]) == (rate_hz, channels)
-        assert row["excerpts"][0]["caption"]["token_ids"]
-
-
-def test_bad_recordings_do_not_stop_the_others(caption, clip: Path, tmp_path: Path) -> None:
-    bad = {
-        "empty.wav": b"",
-        "cut.wav": clip.read_bytes()[:9_000],
-        "words.mp3": b"these are words",
-        "locked.zip": b"PK\x03\x04\x14\x00\x01\x00" + bytes(60),
-    }
-    for name, content in bad.items():
-        (tmp_path / name).write_bytes(content)
-    not_finite = np.full(16_000, np.nan, np.float32)
-    saved(tmp_path / "nan.wav", not_finite, subtype="FLOAT")
-    saved(tmp_path / "short.wav", speech()[:800])
-    saved(tmp_path / "one.wav", speech()[:1])
-    saved(tmp_path / "long.flac", np.zeros(8_000 * 7_200, np.int16), 8_000)
-    names = [*bad, "nan.wav", "short.wav", "one.wav", "long.flac", "nowhere.wav", "."]
-    paths = [tmp_path / name for name in names]
-    told = rows(caption(*paths, clip, "--json"))
-    assert [row["file"] for row in told] == [*map(str, paths), str(clip)]
-    for row in told[:-1]:
-        assert row["error"]["message"].startswith(row["file"])
-        assert row["error"]["remedy"]
-    assert told[-1]["excerpts"][0]["caption"]
-    outcome = caption(paths[0], clip)
-    assert outcome.code == 2
-    assert f"error: {paths[0]} is empty." in outcome.err
-    assert outcome.out.startswith(f"{clip}:\n")
-
-
-@pytest.mark.parametrize("kind", ["silence", "noise"])
-def test_without_speech_nothing_is_sent(caption, tmp_path: Path, kind: str) -> None:
-    samples = np.random.default_rng(0).normal(0, 0.1, 32_000).astype(np.float32) * (kind == "noise")
-    path = saved(tmp_path / "quiet.wav", samples)
-    outcome = caption(path, "--exact", url=NOBODY)
-    assert outcome.code == 6
-    assert outcome.out == ""
-    assert "no speech found" in outcome.err
-    (row,) = rows(caption(path, "--exact", "--json", url=NOBODY))
-    assert row["seconds_used"] == 0.0
-    assert [excerpt["caption"] for excerpt in row["excerpts"]] == [None]
-
-
-def test_long_recordings_are_cut_at_their_pauses(caption, tmp_path: Path) -> None:
-    pause = np.zeros(24_000, np.float32)
-    samples = np.concatenate([speech(0), pause, speech(1), pause, speech(2)])
-    path = saved(tmp_path / "long.wav", samples)
-    (row,) = rows(caption(path, "--window-s", "6", "--gamma", "0.5", "--json"))
-    bounds = [(each["start_s"], each["end_s"]) for each in row["excerpts"]]
-    assert len(bounds) > 2
-    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(bounds))
-    assert bounds[-1][1] == pytest.approx(len(samples) / 16_000, abs=0.5)
-    assert max(end - start for start, end in bounds) <= 6.01
-    outcome = caption(path, "--window-s", "6", "--gamma", "0.5")
-    assert "seconds used: 0.0 to " in outcome.err
-    assert outcome.out.count(" s] ") == sum(each["caption"] is not None for each in row["excerpts"])
-
-
-def test_silence_around_speech_is_left_out_and_said(caption, tmp_path: Path) -> None:
-    silence = np.zeros(32_000, np.float32)
-    path = saved(tmp_path / "late.wav", np.concatenate([silence, speech(0), silence]))
-    outcome = caption(path, "--gamma", "0.5")
-    assert re.search(r"seconds used: [12]\.\d to ", outcome.err)
-
-
-def test_loud_recordings_are_told(caption, tmp_path: Path) -> None:
-    loud = saved(tmp_path / "loud.wav", (speech() * 200).clip(-1, 1))
-    assert "clips in" in caption(loud, "--gamma", "0.5").err
 
 
 # -- the cloud ---------------------------------------------------------------------------------------------------------

@@ -7,22 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.backends.captioner_pair import write_pair
 
 from edgedraft.backends.captioner import CaptionerFamily
 
 pytest.importorskip("soundfile")
 pytest.importorskip("espeakng_loader")
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    return write_pair(tmp_path_factory.mktemp("pair"))
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDGEDRAFT_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture

@@ -281,8 +281,8 @@ def test_a_cloud_that_dies_midway_and_comes_back(
     with running_cloud(target, open_tokenizer(pair[1])) as mortal:
         target.die = lambda: threading.Thread(target=mortal.stop, daemon=True).start()
 
-        def load_it(path: Path) -> Any:
-            if path == second:
+        def load_it(path: str) -> Any:
+            if path == str(second):
                 target.buried.set()
                 mortal.restart()
             return load(path)

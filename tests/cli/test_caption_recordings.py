@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,6 +71,50 @@ def test_bad_recordings_do_not_stop_the_others(caption, clip: Path, tmp_path: Pa
     assert outcome.code == 2
     assert f"error: {paths[0]} is empty." in outcome.err
     assert outcome.out.startswith(f"{clip}:\n")
+
+
+def test_a_recording_that_may_not_be_read_does_not_stop_the_others(
+    caption, run, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a user who may not: whoever asks beforehand hears no, whoever opens is refused."""
+    locked = tmp_path / "locked.wav"
+    locked.write_bytes(clip.read_bytes())
+    opened = Path.open
+
+    def guarded(path: Path, *mode: Any, **options: Any) -> Any:
+        if path == locked:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return opened(path, *mode, **options)
+
+    monkeypatch.setattr(os, "access", lambda path, *_: str(path) != str(locked))
+    monkeypatch.setattr(Path, "open", guarded)
+    told = rows(caption(locked, clip, "--strategy", "edge-only", "--json"))
+    assert told[0]["error"]["message"] == f"{locked} may not be read by you."
+    assert told[1]["excerpts"][0]["caption"]
+    outcome = run("caption", "privacy", str(locked), str(clip), "--strategy", "edge-only", "--url", NOBODY)
+    assert outcome.code == 2
+    assert f"error: {locked} may not be read by you." in outcome.err
+    assert f"{clip}: nothing left" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("", "error: the name of the recording is empty. Name a file."),
+        ("-", "error: - is no file, and stdin is not read. Name a file."),
+    ],
+)
+def test_names_that_are_no_file(caption, clip: Path, name: str, said: str) -> None:
+    outcome = caption(name, clip, "--strategy", "edge-only")
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert outcome.out.startswith(f"{clip}:\n"), "the others are captioned"
+
+
+def test_without_a_file_it_is_said_that_stdin_is_not_read(caption) -> None:
+    outcome = caption("--strategy", "edge-only")
+    assert outcome.code == 2
+    assert "file is missing, and stdin is not read. Name a recording" in outcome.err
 
 
 @pytest.mark.parametrize("kind", ["silence", "noise"])

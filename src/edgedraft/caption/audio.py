@@ -40,6 +40,8 @@ def load(path: Path | str, *, max_s: float = MAX_FILE_S) -> Recording:
     Rates from 8 to 192 kHz, up to six channels. Raises `InvalidRequestError` (field "file") naming the file, what is
     wrong and the remedy; `UnsupportedError` where a library is not installed.
     """
+    if not str(path):  # as a path it would be the working directory
+        refuse("the name of the recording", "is empty", "Name a file.")
     path = Path(path)
     try:
         mode = path.stat().st_mode
@@ -50,6 +52,8 @@ def load(path: Path | str, *, max_s: float = MAX_FILE_S) -> Recording:
         with path.open("rb") as handle:
             return _read(handle, str(path), max_s)
     except FileNotFoundError:
+        if str(path) == "-":
+            refuse("-", "is no file, and stdin is not read", "Name a file.")
         refuse(str(path), "does not exist", "Check the path.")
     except PermissionError:
         refuse(str(path), "may not be read by you", "Change its permissions, or copy it.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -131,11 +130,13 @@ def file(
         raise typer.Exit(code)
 
 
-def _sources(files: Sequence[Path], mic: float | None) -> list[Path | float]:
+def _sources(files: Sequence[str], mic: float | None) -> list[str | float]:
     if mic is not None and files:
         raise InvalidRequestError("mic is given together with files; legal: one of them.", field="mic")
     if mic is None and not files:
-        raise InvalidRequestError("file is missing.", field="file", remedy="Name a recording, or use --mic SECONDS.")
+        raise InvalidRequestError(
+            "file is missing, and stdin is not read.", field="file", remedy="Name a recording, or use --mic SECONDS."
+        )
     if mic is None:
         return list(files)
     microphone.check(mic)
@@ -153,9 +154,9 @@ class _Run:
     screen: Screen
     as_json: bool
 
-    def one(self, source: Path | float, notice: str) -> int:
+    def one(self, source: str | float, notice: str) -> int:
         """The exit code for one recording, whose errors are told here."""
-        name = "microphone" if isinstance(source, float) else str(source)
+        name = "microphone" if isinstance(source, float) else source
         try:
             recording = self._recording(source)
             found = self._told(recording) if self.as_json else self._shown(recording)
@@ -176,7 +177,7 @@ class _Run:
         message = error.message if error.message.startswith(name) else f"{name}: {error.message}"
         print_error(error.code, message, error.remedy, as_json=False)
 
-    def _recording(self, source: Path | float) -> Recording:
+    def _recording(self, source: str | float) -> Recording:
         if isinstance(source, float):
             with self.screen.doing(f"recording {source:g} s"):
                 return microphone.record(source)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -40,7 +39,10 @@ FEATURES = {
     "prosody-12": PROSODY_12,
 }
 
-Files = Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="Recordings, of any usual kind.")]
+# Plain names: a path that typer knows it checks as well, and then one that may not be read stops all the others.
+Files = Annotated[
+    list[str] | None, typer.Argument(metavar="FILE", help="Recordings, of any usual kind. Stdin is not read.")
+]
 Mic = Annotated[
     float | None, typer.Option("--mic", metavar="SECONDS", help="Record so long from the microphone instead.")
 ]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from edgedraft.caption.privacy import Ledger
     from edgedraft.caption.tap import Tap
 
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recordings.")]
+Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Recordings. Stdin is not read.")]
 Url = Annotated[
     str | None,
     typer.Option(
@@ -123,15 +123,15 @@ class _Screen:
 
     as_json: bool
 
-    def fail(self, file: Path, error: EdgedraftError) -> int:
-        message = error.message if error.message.startswith(str(file)) else f"{file}: {error.message}"
+    def fail(self, file: str, error: EdgedraftError) -> int:
+        message = error.message if error.message.startswith(file) else f"{file}: {error.message}"
         print_error(error.code, message, error.remedy, as_json=self.as_json)
         return exit_code(error)
 
-    def ledger(self, file: Path, captions: Sequence[Caption], found: Ledger) -> None:
+    def ledger(self, file: str, captions: Sequence[Caption], found: Ledger) -> None:
         if self.as_json:
             told = [caption.to_dict() for caption in captions]
-            print_json({"file": str(file), "captions": told, "ledger": found.to_dict()})
+            print_json({"file": file, "captions": told, "ledger": found.to_dict()})
             return
         console = out_console()
         if not found.entries:
@@ -149,9 +149,9 @@ class _Screen:
             )
         console.print(_verdict(found))
 
-    def words(self, file: Path, found: Sequence[WordsAttack]) -> None:
+    def words(self, file: str, found: Sequence[WordsAttack]) -> None:
         if self.as_json:
-            print_json({"file": str(file), "attack_on_words": [each.to_dict() for each in found]})
+            print_json({"file": file, "attack_on_words": [each.to_dict() for each in found]})
             return
         rows = [
             (
@@ -215,7 +215,7 @@ class _Run:
     dtype: FeatureDtype
     screen: _Screen
 
-    def one(self, file: Path) -> int:
+    def one(self, file: str) -> int:
         """The exit code for one recording: 1 where anything but what is declared left."""
         from edgedraft.caption.privacy import ledger
 
@@ -225,8 +225,8 @@ class _Run:
                 request = self._request(captioner)
                 parts = excerpts_of(recording, check(recording), captioner.max_seconds)
                 captions = [captioner.caption(part.recording, request) for part in parts if part.has_speech]
-            data = file.read_bytes()
-            found = ledger(self.tap.take(), recording, own_samples=own_samples(data, str(file)), file=data)
+            data = Path(file).read_bytes()
+            found = ledger(self.tap.take(), recording, own_samples=own_samples(data, file), file=data)
         except EdgedraftError as error:
             self.tap.take()
             return self.screen.fail(file, error)
@@ -252,7 +252,7 @@ class _Attack:
     words: str | None
     screen: _Screen
 
-    def on(self, files: Sequence[Path]) -> list[int]:
+    def on(self, files: Sequence[str]) -> list[int]:
         from edgedraft.caption.attack import EVIDENCE
 
         if self.listener is None:
@@ -261,8 +261,8 @@ class _Attack:
         codes = []
         for number, file in enumerate(files, 1):
             try:
-                recordings[file] = load(file)
-                self._words(file, number, recordings[file])
+                recording = recordings[Path(file)] = load(file)
+                self._words(file, number, recording)
                 codes.append(0)
             except EdgedraftError as error:
                 codes.append(self.screen.fail(file, error))
@@ -270,7 +270,7 @@ class _Attack:
         self.screen.note(EVIDENCE)
         return codes
 
-    def _words(self, file: Path, number: int, recording: Recording) -> None:
+    def _words(self, file: str, number: int, recording: Recording) -> None:
         from edgedraft.caption.attack import attack_words
         from edgedraft.caption.synthetic import write_wav
 
@@ -281,7 +281,7 @@ class _Attack:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             for name, each in zip(caption_flags.FEATURES, found, strict=True):
-                write_wav(self.folder / f"{number}-{file.stem}-{name}.wav", each.waveform)
+                write_wav(self.folder / f"{number}-{Path(file).stem}-{name}.wav", each.waveform)
         except OSError as error:
             raise InvalidRequestError(
                 f"attack '{self.folder}' cannot be written: {error.strerror}.",

@@ -59,8 +59,8 @@ OnLoss = Annotated[
     OnLinkLoss | None,
     typer.Option(
         "--on-link-loss",
-        help="Without the cloud: wait for it, go on locally, or fail. Default: local; wait where the caption is to be "
-        "the cloud's own.",
+        help="When the link is lost: wait for the cloud to come back, go on locally, or fail; one that never answered "
+        "is not waited for. Default: local; wait where the caption is to be the cloud's own.",
         rich_help_panel=options.CLOUD,
     ),
 ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import signal
+import socketserver
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +118,23 @@ def caption(run: Run, own_cache: None, pair: tuple[str, str], listening_cloud: R
         return run("caption", "--draft", pair[0], "--url", url, "--max-tokens", "24", *map(str, words))
 
     return captioned
+
+
+@pytest.fixture
+def hanging_up() -> Iterator[str]:
+    """Where somebody takes a request, access token and all, and hangs up."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline().strip():
+                pass
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"ws://127.0.0.1:{server.server_address[1]}/v1/edgedraft"
+        server.shutdown()
+        thread.join()
 
 
 @pytest.fixture

@@ -232,6 +232,17 @@ def test_without_a_cloud_the_caption_is_the_edges_own_and_labelled(caption, clip
     assert "unverified: the cloud was out of reach" in caption(clip, "--gamma", "0.9", url=NOBODY).err
 
 
+def test_nothing_left_is_said_only_where_nobody_was_called(caption, clip: Path, hanging_up: str) -> None:
+    for url in (NOBODY, hanging_up):
+        account = only(caption(clip, "--gamma", "0.9", "--json", url=url))["account"]
+        assert (account["called_cloud"], account["bytes_up"]) == (True, 0)
+        told = caption(clip, "--gamma", "0.9", url=url).err
+        assert "the cloud was called, but no features and no text left this device" in told
+        assert "nothing left" not in told
+    assert not only(caption(clip, "--strategy", "edge-only", "--json"))["account"]["called_cloud"]
+    assert not only(caption(clip, "--gamma", "0.001", "--json"))["account"]["called_cloud"], "nothing was doubted"
+
+
 @pytest.mark.parametrize("words", [["--strategy", "cloud-only"], ["--gamma", "0.9", "--on-link-loss", "fail"]])
 def test_where_the_cloud_is_needed_its_absence_is_an_error(caption, clip: Path, words: list[str]) -> None:
     outcome = caption(clip, *words, url=NOBODY)

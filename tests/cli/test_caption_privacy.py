@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.captions import NOBODY
 
 from edgedraft.backends.base import BackendOptions
 from edgedraft.backends.registry import open_draft, open_target, open_tokenizer
@@ -77,6 +78,25 @@ def test_nothing_leaves_where_the_edge_is_alone(privacy: Callable[..., Any]) -> 
     outcome = privacy(EN, "--strategy", "edge-only")
     assert outcome.code == 0
     assert "nothing left this device, not even a connection" in outcome.out
+
+
+@pytest.mark.parametrize("words", [("--gamma", "0.99"), ("--strategy", "exact"), ("--strategy", "cloud-only")])
+def test_a_cloud_that_is_not_reached_is_no_all_clear(privacy: Callable[..., Any], words: tuple[str, ...]) -> None:
+    outcome = privacy(EN, *words, url=NOBODY)
+    assert outcome.code == 4
+    assert outcome.out == ""
+    assert f"the cloud at {NOBODY} was called and not reached" in outcome.err
+    assert "does not show what a caption sends" in outcome.err
+    told = json.loads(privacy(EN, *words, "--json", url=NOBODY).err)
+    assert told["error"]["code"] == "cloud_unreachable"
+
+
+def test_what_passed_before_an_error_is_told(privacy: Callable[..., Any], hanging_up: str) -> None:
+    outcome = privacy(EN, "--gamma", "0.99", "--token", "secret", url=hanging_up)
+    assert outcome.code == 4
+    assert "host and, where one is set, the token" in outcome.out
+    assert "nothing left" not in outcome.out
+    assert f"the cloud at {hanging_up} was called and not reached" in outcome.err
 
 
 def test_waveform_that_leaks_is_found(privacy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

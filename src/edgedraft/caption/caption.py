@@ -22,9 +22,10 @@ class CaptionAccount:
     sent. `share_of_pcm`: of what the waveform would have taken. `verified_share`: tokens that a verdict was asked for /
     tokens drafted, corrected blocks whole. `num_corrections`: verdicts that changed something. `num_cloud_calls`: all
     verdicts. `ids_per_token`: caption ids sent up / tokens of the caption. `num_unverified`: tokens that should have
-    had a verdict while the cloud was out of reach. `bytes_up`, `bytes_down`: its messages, with WebSocket headers; not
-    those that open the link, about 900 bytes either way, once for all captions on it. `draft_alone_s`: what the draft
-    would have taken by itself, an estimate; None where the cloud wrote.
+    had a verdict while the cloud was out of reach. `called_cloud`: whether a connection was tried. `bytes_up`,
+    `bytes_down`: its messages, with WebSocket headers; not those that open the link, about 900 bytes either way, once
+    for all captions on it. `draft_alone_s`: what the draft would have taken by itself, an estimate; None where the
+    cloud wrote.
     """
 
     seconds: float
@@ -39,6 +40,7 @@ class CaptionAccount:
     num_cloud_calls: int
     ids_per_token: float | None
     num_unverified: int
+    called_cloud: bool
     bytes_up: int
     bytes_down: int
     ttft_s: float | None
@@ -62,6 +64,8 @@ class CaptionAccount:
             num_cloud_calls=counters.num_rounds,
             ids_per_token=derive.tokens_up_per_token(record),
             num_unverified=counters.num_unverified,
+            # Whoever was called was sent something, or left unverified what he was called for.
+            called_cloud=record.bytes_up > 0 or counters.num_unverified > 0,
             bytes_up=record.bytes_up,
             bytes_down=record.bytes_down,
             ttft_s=derive.ttft_s(record),

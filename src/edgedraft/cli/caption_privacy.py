@@ -24,8 +24,9 @@ from edgedraft.caption.voice_activity import check
 from edgedraft.cli import caption_flags, options
 from edgedraft.cli.render import err_console, out_console, print_json, print_table, table
 from edgedraft.cli.report import exit_code, print_error
-from edgedraft.errors import EdgedraftError, InvalidRequestError
+from edgedraft.errors import EdgedraftError, InvalidRequestError, LinkError, LinkLostError
 from edgedraft.speech_features import FeatureDtype, FeatureSpec
+from edgedraft.types import OnLinkLoss
 
 if TYPE_CHECKING:
     from edgedraft.caption.attack import Recogniser, VoiceAttack, WordsAttack
@@ -86,7 +87,7 @@ def privacy(
 
     --attack tries what the features of each kind give away: words, by turning them back into sound, and, where files
     lie in folders by speaker, who speaks. Its report is evidence, not proof. Exit code 1 where anything undeclared
-    left.
+    left, 4 where the cloud was called and not reached.
     """
     from edgedraft.caption.recogniser import open_recogniser
     from edgedraft.caption.tap import tapped
@@ -99,7 +100,7 @@ def privacy(
     listener = None if recogniser is None else open_recogniser(recogniser, lang or "en")
     screen = _Screen(as_json)
     with _cloud(url, target) as address, tapped(address) as tap:
-        run = _Run(tap, draft, token, choice, lang, spec, dtype, screen)
+        run = _Run(address, tap, draft, token, choice, lang, spec, dtype, screen)
         codes = [run.one(file) for file in files]
     if attack is not None:
         codes += _Attack(attack, listener, words, screen).on(files)
@@ -206,6 +207,7 @@ def _verdict(found: Ledger) -> str:
 class _Run:
     """Captions one recording after another, each over a connection of its own."""
 
+    url: str
     tap: Tap
     draft: str
     token: str | None
@@ -216,31 +218,57 @@ class _Run:
     screen: _Screen
 
     def one(self, file: str) -> int:
-        """The exit code for one recording: 1 where anything but what is declared left."""
+        """The exit code for one recording: that of its error, else 1 where anything but what is declared left."""
         from edgedraft.caption.privacy import ledger
 
+        captions: list[Caption] = []
+        code = 0
         try:
             recording = load(file)
-            with Captioner(self.tap.url, draft=self.draft, token=self.token) as captioner:
-                request = self._request(captioner)
-                parts = excerpts_of(recording, check(recording), captioner.max_seconds)
-                captions = [captioner.caption(part.recording, request) for part in parts if part.has_speech]
             data = Path(file).read_bytes()
-            found = ledger(self.tap.take(), recording, own_samples=own_samples(data, file), file=data)
+            own = own_samples(data, file)
         except EdgedraftError as error:
-            self.tap.take()
             return self.screen.fail(file, error)
-        self.screen.ledger(file, captions, found)
+        try:
+            captions = self._captions(recording)
+        except EdgedraftError as error:
+            code = self.screen.fail(file, self._untapped(error))
+        found = ledger(self.tap.take(), recording, own_samples=own, file=data)
+        if found.entries or not code:  # what passed before an error is told as well
+            self.screen.ledger(file, captions, found)
         clean = found.holds_only_declared and (found.search is None or found.search.is_clean)
-        return 0 if clean else 1
+        return code or (0 if clean else 1)
+
+    def _captions(self, recording: Recording) -> list[Caption]:
+        with Captioner(self.tap.url, draft=self.draft, token=self.token) as captioner:
+            request = self._request(captioner)
+            parts = excerpts_of(recording, check(recording), captioner.max_seconds)
+            return [captioner.caption(part.recording, request) for part in parts if part.has_speech]
 
     def _request(self, captioner: Captioner) -> CaptionRequest:
         request, notice = captioner.settled(
-            CaptionRequest(language=self.language, strategy=self.choice, features=self.features, dtype=self.dtype)
+            CaptionRequest(
+                language=self.language,
+                strategy=self.choice,
+                on_link_loss=OnLinkLoss.FAIL,  # what was not sent for want of a cloud must not pass for all there is
+                features=self.features,
+                dtype=self.dtype,
+            )
         )
         if notice:
             self.screen.note(notice)
         return request
+
+    def _untapped(self, error: EdgedraftError) -> EdgedraftError:
+        """The error as if there were no tap, whose address means nothing to the user."""
+        if isinstance(error, LinkError):
+            met = "lost" if isinstance(error, LinkLostError) else "not reached"
+            return type(error)(
+                f"the cloud at {self.url} was called and {met}, so this run does not show what a caption sends.",
+                remedy="Check the address (--url), and that `edgedraft cloud` runs there.",
+            )
+        error.message = error.message.replace(self.tap.url, self.url)
+        return error
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,8 +136,10 @@ def account_lines(caption: Caption) -> list[str]:
 def left_line(caption: Caption) -> str:
     account = caption.account
     audio = f"{account.seconds:.2f} s of audio"
-    if not account.bytes_up:
+    if not account.called_cloud:
         return f"{audio} · nothing left this device"
+    if not account.bytes_up:  # the connection itself may have got through, and with it the token
+        return f"{audio} · the cloud was called, but no features and no text left this device"
     sent = "no features"
     if account.feature_bytes:
         sent = f"{account.features}: {account.feature_bytes:,} bytes, {account.share_of_pcm:.1%} of the waveform's"

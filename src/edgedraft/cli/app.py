@@ -6,7 +6,6 @@ import contextlib
 import errno
 import inspect
 import io
-import os
 import signal
 import sys
 import threading
@@ -27,6 +26,7 @@ from edgedraft.cli.report import (
     print_error,
     print_unexpected,
 )
+from edgedraft.cli.streams import Guarded, guarded
 from edgedraft.errors import EdgedraftError
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -121,9 +121,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 done, 1 other failure, 2 invalid request or usage, 3 model, 4 link or cloud, 5 authentication, 6 no speech found
     (caption), 130 interrupted.
     """
+    _forgive_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in words
-    _forgive_streams()
+    with guarded() as stdout:
+        code = _run(words, stdout, as_json=as_json)
+        if stdout.failure is None or isinstance(stdout.failure, BrokenPipeError):
+            return code
+        remedy = "Make room." if stdout.failure.errno in _DISK_FULL else "Send it to a terminal, a file or a pipe."
+        print_error("output", f"stdout cannot be written: {stdout.failure.strerror}.", remedy, as_json=as_json)
+        return EXIT_OTHER
+
+
+def _run(words: list[str], stdout: Guarded, *, as_json: bool) -> int:
     try:
         with _ended_by_sigterm():
             result = program().main(args=words, prog_name="edgedraft", standalone_mode=False)
@@ -134,13 +144,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except _UsageError as error:
         return _usage_error(error, as_json=as_json)
-    except BrokenPipeError:
-        return _reader_left()
+    except BrokenPipeError:  # the reader of a pipe has gone: leave quietly
+        return EXIT_OTHER
     except Exception as error:  # a fault of ours: one line, no traceback
-        if isinstance(error, OSError) and error.errno in _DISK_FULL:
-            print_error("output", f"stdout cannot be written: {error.strerror}.", "Make room.", as_json=as_json)
-            return _reader_left()
-        print_unexpected(error, as_json=as_json)
+        if error is not stdout.failure:
+            print_unexpected(error, as_json=as_json)
         return EXIT_OTHER
     return result if isinstance(result, int) else 0
 
@@ -153,9 +161,3 @@ def _usage_error(error: Exception, *, as_json: bool) -> int:
         sentence = message if message[-1] in ".?!" else f"{message}."
         print_error("usage", sentence, f"See `{name} --help`.", as_json=as_json)
     return EXIT_USAGE
-
-
-def _reader_left() -> int:
-    """The reader of the pipe has gone: leave quietly, and keep the interpreter's last flush from complaining."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return EXIT_OTHER

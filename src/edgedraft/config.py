@@ -128,3 +128,11 @@ def read_environment() -> Environment:
         cache_dir=Path(cache) if cache else Path(base) / "edgedraft",
         debug=os.environ.get("EDGEDRAFT_DEBUG", "") not in ("", "0"),
     )
+
+
+def forget_unusable_sizes() -> None:
+    """COLUMNS and LINES tell libraries how large the terminal is: with 0, or no number, they print nothing, or fail."""
+    for name in ("COLUMNS", "LINES"):
+        size = os.environ.get(name, "1")
+        if not (size.isascii() and size.isdecimal() and int(size) > 0):
+            del os.environ[name]

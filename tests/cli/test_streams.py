@@ -51,3 +51,12 @@ def test_a_stdout_that_fails_ends_a_batch(stdout: str) -> None:
 
 def test_where_both_are_closed_the_exit_code_tells() -> None:
     assert in_shell("models list", ">&- 2>&-").returncode == 1
+
+
+@pytest.mark.parametrize(("name", "size"), [("COLUMNS", "0"), ("COLUMNS", "²"), ("LINES", "²")])
+def test_a_terminal_of_no_size_counts_as_unknown(monkeypatch: pytest.MonkeyPatch, name: str, size: str) -> None:
+    monkeypatch.setenv(name, size)
+    assert "Usage: edgedraft caption file" in in_shell("caption --help", "").stdout
+    done = in_shell(f"caption '{EN}' nowhere.wav --strategy edge-only", "")
+    assert done.stdout.startswith(f"{EN}:")
+    assert "error: nowhere.wav does not exist." in done.stderr

@@ -27,6 +27,7 @@ from edgedraft.cli.report import (
     print_unexpected,
 )
 from edgedraft.cli.streams import Guarded, guarded
+from edgedraft.config import forget_unusable_sizes
 from edgedraft.errors import EdgedraftError
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -122,6 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     (caption), 130 interrupted.
     """
     _forgive_streams()
+    forget_unusable_sizes()
     words = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in words
     with guarded() as stdout:

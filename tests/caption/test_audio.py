@@ -15,6 +15,7 @@ import pytest
 from edgedraft.caption import libraries
 from edgedraft.caption.audio import from_bytes, load, mix_weights
 from edgedraft.caption.recording import Recording, Source
+from edgedraft.caption.voice_activity import check
 from edgedraft.errors import InvalidRequestError, UnsupportedError
 from edgedraft.types import Float32Array
 
@@ -270,6 +271,21 @@ def test_surround_hears_the_centre_and_not_the_effects() -> None:
         alone[:, place] = samples[:, place]
         waveform = from_bytes(written(alone, 48_000, "WAVEX", "PCM_24")).waveform
         assert np.sqrt(np.mean(waveform**2) * 2) == pytest.approx(LEVEL * weight, abs=0.002)
+
+
+@pytest.mark.parametrize("rate_hz", [16_000, 44_100])
+def test_channels_that_cancel_each_other_are_not_mixed(rate_hz: int) -> None:
+    """The louder one is taken, and said so; a channel that is merely silent cancels nothing."""
+    left, right = np.hsplit(tone(rate_hz, channels=2), 2)
+    recording = from_bytes(written(np.hstack([-0.95 * left, right]), rate_hz))
+    assert recording.source.lone_channel == 2
+    assert_tone(recording)
+    assert check(recording).notices[-1].endswith("cancel each other in the mix, so only channel 2 was taken")
+    for other in (left, 0 * left, -0.7 * left):
+        mixed = from_bytes(written(np.hstack([other, right]), rate_hz))
+        assert mixed.source.lone_channel is None
+        assert not any("cancel" in notice for notice in check(mixed).notices)
+    assert from_bytes(written(np.zeros((8_000, 2), np.float32))).source.lone_channel is None
 
 
 def test_name_stays_out_of_sight() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,6 +28,9 @@ MAX_PEAK = 8.0
 """Floats may pass full scale a little; beyond this they are counts, not samples."""
 FULL_SCALE = {"PCM_U8": 0.992, "PCM_S8": 0.992}
 """From which magnitude a sample is at the end of its range; 0.9995 for all other formats."""
+
+MAX_CANCELLED = 0.01
+"""A mix with less than this share of the power that one channel gives it has lost that channel to another: 20 dB."""
 
 # Left, right, centre, low-frequency effects, two surrounds. ITU-R BS.775-3, table 2, and the mean of its two channels.
 _SURROUND = {"left": 0.5, "right": 0.5, "centre": 2**-0.5, "effects": 0.0, "surround": 0.5 * 2**-0.5}
@@ -72,17 +76,25 @@ def own_samples(data: bytes, name: str = "recording") -> dict[int, Float32Array]
     return {stream.source.sample_rate_hz: np.concatenate([block[:, 0] for block in stream.blocks()])}
 
 
-def _read(handle: BinaryIO, name: str, max_s: float) -> Recording:
+def _read(handle: BinaryIO, name: str, max_s: float, lone_channel: int | None = None) -> Recording:
+    """`lone_channel`: take this one, from 1, instead of the mix."""
+    handle.seek(0)
     stream = open_stream(handle, name)
-    source = stream.source
+    source = replace(stream.source, lone_channel=lone_channel)
     _check_source(source, name)
     if stream.declared_s is not None and stream.declared_s > max_s:
         _refuse_long(name, f"{stream.declared_s:,.0f} s", max_s)
     tally = _Tally(name, source, max_s)
     pieces = list(_at_16_khz((tally.mono(block) for block in stream.blocks()), source.sample_rate_hz))
     _check_length(tally.num_samples / source.sample_rate_hz, tally.num_samples, stream, name)
-    waveform = np.concatenate(pieces)
-    return Recording(waveform=waveform, source=source, name=name, clipped_share=tally.num_clipped / tally.num_samples)
+    if tally.cancels:
+        return _read(handle, name, max_s, tally.loudest_channel)
+    return Recording(
+        waveform=np.concatenate(pieces),
+        source=source,
+        name=name,
+        clipped_share=tally.num_clipped / tally.num_samples,
+    )
 
 
 def _check_source(source: Source, name: str) -> None:
@@ -110,7 +122,7 @@ def _check_length(read_s: float, num_samples: int, stream: SoundStream, name: st
 
 
 class _Tally:
-    """Mixes blocks down and checks them on the way: length, finite samples, clipping."""
+    """Mixes blocks down and checks them on the way: length, finite samples, clipping, channels that cancel out."""
 
     def __init__(self, name: str, source: Source, max_s: float) -> None:
         self.num_samples = 0
@@ -119,6 +131,8 @@ class _Tally:
         self._source = source
         self._max_s = max_s
         self._weights = mix_weights(source)
+        self._mix_energy = 0.0
+        self._energies = np.zeros(source.channels)
         self._full_scale = FULL_SCALE.get(source.format.rpartition(" ")[2], 0.9995)
 
     def mono(self, block: Float32Array) -> Float32Array:
@@ -134,11 +148,25 @@ class _Tally:
         if self.num_samples > self._max_s * rate_hz:
             _refuse_long(self._name, f"more than {self._max_s:g} s", self._max_s)
         mixed: Float32Array = block @ self._weights
+        self._mix_energy += float(np.square(mixed, dtype=np.float64).sum())
+        self._energies += np.square(block * self._weights, dtype=np.float64).sum(axis=0)
         return mixed
+
+    @property
+    def loudest_channel(self) -> int:
+        """Of what is mixed, from 1."""
+        return int(np.argmax(self._energies)) + 1
+
+    @property
+    def cancels(self) -> bool:
+        """Whether the loudest channel is hardly there in the mix, for another is its opposite."""
+        return self._mix_energy < MAX_CANCELLED * float(self._energies.max())
 
 
 def mix_weights(source: Source) -> Float32Array:
     """What each channel counts in the mono mix. Shape (channels,). Up to five channels count the same."""
+    if source.lone_channel is not None:
+        return np.array([channel == source.lone_channel for channel in range(1, source.channels + 1)], np.float32)
     if source.channels < MAX_CHANNELS:
         return np.full(source.channels, 1 / source.channels, np.float32)
     order = _ORDER_VORBIS if source.format.startswith("OGG") else _ORDER

@@ -13,11 +13,15 @@ from edgedraft.types import Float32Array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What was read: its own rate and channels, and the format in words ("WAV, PCM_16")."""
+    """What was read: its own rate and channels, and the format in words ("WAV, PCM_16").
+
+    `lone_channel`: the one that was taken, from 1, where the channels cancel each other; None: the mix of all.
+    """
 
     sample_rate_hz: int
     channels: int
     format: str
+    lone_channel: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

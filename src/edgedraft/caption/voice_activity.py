@@ -99,6 +99,10 @@ def _notices(recording: Recording, level: float, speech_s: float) -> list[str]:
         notices.append("no speech found: the recording holds steady noise or tones")
     elif level < QUIET_DB:
         notices.append(f"the recording is very quiet ({level:.0f} dB relative to full scale)")
+    if recording.source.lone_channel is not None:
+        notices.append(
+            f"the channels cancel each other in the mix, so only channel {recording.source.lone_channel} was taken"
+        )
     if recording.clipped_share >= CLIPPED_SHARE:
         notices.append(f"the recording clips in {recording.clipped_share:.1%} of its samples".replace("%", " %"))
     return notices

@@ -22,10 +22,10 @@ class CaptionAccount:
     sent. `share_of_pcm`: of what the waveform would have taken. `verified_share`: tokens that a verdict was asked for /
     tokens drafted, corrected blocks whole. `num_corrections`: verdicts that changed something. `num_cloud_calls`: all
     verdicts. `ids_per_token`: caption ids sent up / tokens of the caption. `num_unverified`: tokens that should have
-    had a verdict while the cloud was out of reach. `called_cloud`: whether a connection was tried. `bytes_up`,
-    `bytes_down`: its messages, with WebSocket headers; not those that open the link, about 900 bytes either way, once
-    for all captions on it. `draft_alone_s`: what the draft would have taken by itself, an estimate; None where the
-    cloud wrote.
+    had a verdict while the cloud was out of reach. `called_cloud`: whether a verdict was wanted, and so a connection
+    tried, unless one had failed just before. `bytes_up`, `bytes_down`: its messages, with WebSocket headers; not those
+    that open the link, about 900 bytes either way, once for all captions on it. `draft_alone_s`: what the draft would
+    have taken by itself, an estimate; None where the cloud wrote.
     """
 
     seconds: float

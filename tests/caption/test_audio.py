@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from edgedraft.caption import libraries
-from edgedraft.caption.audio import from_bytes, load, mix_weights
+from edgedraft.caption.audio import from_bytes, load, mix_weights, own_samples
 from edgedraft.caption.recording import Recording, Source
 from edgedraft.caption.voice_activity import check
 from edgedraft.errors import InvalidRequestError, UnsupportedError
@@ -312,3 +312,11 @@ def test_damage_gives_a_recording_or_a_clear_error(seed: int, capfd: pytest.Capt
         with contextlib.suppress(InvalidRequestError):
             assert np.isfinite(from_bytes(bytes(data)).waveform).all()
     capfd.readouterr()  # libmpg123 remarks on it
+
+
+def test_the_files_own_samples_are_those_of_the_channel_that_was_heard() -> None:
+    channels = np.stack([np.linspace(-0.5, 0.5, 4_000), np.linspace(0.9, -0.9, 4_000)], axis=1).astype(np.float32)
+    for number in (1, 2):
+        ((rate, samples),) = own_samples(written(channels, 8_000, "WAV", "FLOAT"), channel=number).items()
+        assert rate == 8_000
+        np.testing.assert_array_equal(samples, channels[:, number - 1])

@@ -229,7 +229,7 @@ def test_without_a_cloud_the_caption_is_the_edges_own_and_labelled(caption, clip
     assert alone["account"]["num_unverified"] > 0
     assert "no cloud at" in alone["notices"][0]
     assert "out of reach" in alone["notices"][1]
-    assert "unverified: the cloud was out of reach" in caption(clip, "--gamma", "0.9", url=NOBODY).err
+    assert "unverified: no verdict came" in caption(clip, "--gamma", "0.9", url=NOBODY).err
 
 
 def test_nothing_left_is_said_only_where_nobody_was_called(caption, clip: Path, hanging_up: str) -> None:

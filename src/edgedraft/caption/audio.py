@@ -70,10 +70,10 @@ def from_bytes(data: bytes, name: str = "recording", *, max_s: float = MAX_FILE_
     return _read(io.BytesIO(data), name, max_s)
 
 
-def own_samples(data: bytes, name: str = "recording") -> dict[int, Float32Array]:
-    """The first channel of a sound file as it is stored, by its own rate in Hz. Raises as `load`."""
+def own_samples(data: bytes, name: str = "recording", channel: int = 1) -> dict[int, Float32Array]:
+    """A channel, from 1, of a sound file as it is stored, by its own rate in Hz. Raises as `load`."""
     stream = open_stream(io.BytesIO(data), name)
-    return {stream.source.sample_rate_hz: np.concatenate([block[:, 0] for block in stream.blocks()])}
+    return {stream.source.sample_rate_hz: np.concatenate([block[:, channel - 1] for block in stream.blocks()])}
 
 
 def _read(handle: BinaryIO, name: str, max_s: float, lone_channel: int | None = None) -> Recording:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -40,6 +41,16 @@ if TYPE_CHECKING:
     from edgedraft.bench.caption_live import LiveCaption
 
 NO_SWEEPS = "none"
+Live = Annotated[
+    int,
+    typer.Option(
+        "--live",
+        metavar="N",
+        min=0,
+        help="N clips also in real time, over sockets; 0: none. Takes about as long as 4 N captions of the edge: "
+        "at 100 ms a token some two minutes for 4.",
+    ),
+]
 EXAMPLES = options.examples(
     "edgedraft bench caption data/test --dev data/dev --out runs/captions",
     "edgedraft bench caption data/test --out runs/few --limit 20 --sweeps none --live 0",
@@ -85,16 +96,7 @@ def caption(
     bandwidth: Annotated[
         float | None, typer.Option("--bandwidth", metavar="KB", min=0.1, help="kB/s either way; default: unlimited.")
     ] = None,
-    live: Annotated[
-        int,
-        typer.Option(
-            "--live",
-            metavar="N",
-            min=0,
-            help="N clips also in real time, over sockets; 0: none. Takes about as long as 4 N captions of the edge: "
-            "at 100 ms a token some two minutes for 4.",
-        ),
-    ] = DEFAULT_LIVE_CLIPS,
+    live: Live = DEFAULT_LIVE_CLIPS,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that DIR holds.")] = False,
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", metavar="N", help="Most tokens of a caption.")
@@ -125,11 +127,7 @@ def caption(
     )
     test = load_dataset(dataset, language, limit)
     tuning = None if dev is None else load_dataset(dev, language, limit)
-    try:
-        results = _run(plan, test, tuning, out, resume, _quiet if as_json else _say)
-    except KeyboardInterrupt:
-        _say("what was found is kept: go on with the same command and --resume")
-        raise
+    results = _run(plan, test, tuning, out, resume, _quiet if as_json else _say)
     _print(results, out, as_json=as_json)
     if not results.exact.holds:
         raise typer.Exit(1)
@@ -156,7 +154,7 @@ def _run(
 
     with report_style():  # a library that is missing, or an out that cannot be written, is known beforehand
         pass
-    with exclusively(out):
+    with exclusively(out), _told_where_cut():
         steps = KeptSteps(out, resume=resume)
         results, clips = run_caption_bench(test, dev, plan, say, steps)
         write_results(out, results, clips)
@@ -172,6 +170,15 @@ def _run(
             write_results(out, results)
         write_caption_report(out)
     return results
+
+
+@contextlib.contextmanager
+def _told_where_cut() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        _say("what was found is kept: go on with the same command and --resume")
+        raise
 
 
 _WITHOUT_LIVE = "All but the live part is in {}; --resume tries that again, with --live 0 it is left out."

@@ -226,7 +226,7 @@ class _Run:
         try:
             recording = load(file)
             data = Path(file).read_bytes()
-            own = own_samples(data, file)
+            own = own_samples(data, file, recording.source.lone_channel or 1)
         except EdgedraftError as error:
             return self.screen.fail(file, error)
         try:

@@ -157,7 +157,7 @@ def tokens_line(caption: Caption) -> str:
     if account.ids_per_token:
         parts.append(f"{account.ids_per_token:.2f} ids sent a token")
     if account.num_unverified:
-        parts.append(f"{account.num_unverified} unverified: the cloud was out of reach")
+        parts.append(f"{account.num_unverified} unverified: no verdict came")
     return " · ".join(parts)
 
 

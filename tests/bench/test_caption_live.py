@@ -26,7 +26,7 @@ from edgedraft.bench.caption_live import (
 )
 from edgedraft.bench.caption_live_figures import live_run
 from edgedraft.bench.caption_results import ClipRecord
-from edgedraft.bench.caption_tables import live_table
+from edgedraft.bench.caption_tables import WIDE_CHARACTERS, live_table
 from edgedraft.bench.process_load import GpuLoad, GpuMeter
 from edgedraft.caption.dataset import Dataset, DatasetItem, load_dataset
 from edgedraft.core.gate import Measure, Threshold
@@ -273,7 +273,7 @@ def test_a_measured_edge_is_as_fast_as_it_is(plan: LivePlan) -> None:
 
 def test_a_terminal_has_room_for_the_brief_table(made_plan: LivePlan, made: list[LiveCaption]) -> None:
     run = live_run(made_plan, made)
-    brief, whole = live_table(run, brief=True), live_table(run)
+    brief, whole = live_table(run, width=WIDE_CHARACTERS), live_table(run)
     widest = [max(len(str(row[place])) for row in brief.rows) for place in range(len(brief.columns))]
     assert sum(widest) + 3 * len(widest) + 1 <= 120
     assert set(brief.columns) < set(whole.columns)

@@ -16,7 +16,7 @@ from edgedraft.bench import caption_figures, caption_live_figures, caption_repor
 from edgedraft.bench.caption_figures import caption_pictures, entropies_by_kind
 from edgedraft.bench.caption_report import formulas, is_caption_run, origins, write_caption_report
 from edgedraft.bench.caption_results import write_results
-from edgedraft.bench.caption_tables import caption_tables, quality_table, tokenisation_table
+from edgedraft.bench.caption_tables import WIDE_CHARACTERS, caption_tables, quality_table, tokenisation_table
 from edgedraft.bench.drawing import report_style
 from edgedraft.bench.tables import Table
 from edgedraft.caption.intervals import GapClosed
@@ -67,9 +67,25 @@ def test_a_gap_too_small_to_divide_by_says_so() -> None:
 
 
 def test_a_brief_table_has_the_interval_of_bleu_1_alone() -> None:
-    row = _row(quality_table(made_results(), "en", brief=True), "ugsd")
+    row = _row(quality_table(made_results(), "en", width=WIDE_CHARACTERS), "ugsd")
     assert row["BLEU-1"] == "78.0 [77.0, 79.0]"
     assert (row["METEOR"], row["attributes %"]) == ("78.0", "80.0")
+
+
+def test_a_narrow_terminal_gets_a_table_that_fits() -> None:
+    """With the longest name of an arm and the widest figures."""
+    results = made_results()
+    made = quality_table(results, "en", width=80)
+    assert _row(made, "ugsd")["BLEU-1"] == "78.0"
+    widest = {"arm": "sparse, log-probability", "gap closed %": "100 [100, 100]", "ms": "12,345"}
+    assert sum(max(len(name), len(widest.get(name, "99.99"))) + 3 for name in made.columns) + 1 <= 80
+
+
+def test_the_cloud_alone_verifies_nothing() -> None:
+    """Its calls are not verdicts, and 0 would read as if it had not been called."""
+    row = _row(_table("quality-en"), "cloud-only")
+    assert (row["verified %"], row["calls"]) == (None, None)
+    assert _row(_table("quality-en"), "edge-only")["calls"] is not None
 
 
 def test_costs_are_of_all_languages() -> None:

@@ -61,10 +61,12 @@ def _cloud_is_enough(results: CaptionResults) -> Iterator[str]:
         gated = [arm for arm in found if arm not in (CLOUD_ONLY, EXACT)]
         quicker = all(found[CLOUD_ONLY].high < found[arm].low for arm in gated)
         if gated and quicker and all(_scores_no_lower(results, arm) for arm in gated):
-            told.append(f"{found[CLOUD_ONLY].value:.2g} times edge-only's time ({_in_words(setting)})")
+            told.append(
+                f"{_in_words(setting)}, where it takes {found[CLOUD_ONLY].value:.2g} times as long as edge-only"
+            )
     if told:
         yield (
-            f"Cloud-only is quicker than every gated arm and scores no lower, in {', '.join(told)}. "
+            f"Cloud-only is quicker than every gated arm and scores no lower ({'; '.join(told)}). "
             "Here collaborating pays only where the cloud is dear or the link may go."
         )
 

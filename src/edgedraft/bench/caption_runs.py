@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -49,7 +49,7 @@ from edgedraft.bench.caption_tuning import FALLBACK_SHARE, Tuner, threshold_doub
 from edgedraft.bench.caption_virtual import VirtualCaptions
 from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, DEFAULT_TARGET
 from edgedraft.caption.dataset import Dataset
-from edgedraft.caption.intervals import ratio_interval
+from edgedraft.caption.intervals import Interval, ratio_interval
 from edgedraft.core.gate import Measure
 from edgedraft.errors import InvalidRequestError
 from edgedraft.speech_features import FeatureDtype
@@ -266,7 +266,7 @@ class CaptionBench:
         ]
         if by_share:
             share = f"{self._plan.share:.0%}"
-            notes.append(f"Thresholds that doubt {share} of the edge's own tokens, untuned: {', '.join(by_share)}.")
+            notes.append(f"Thresholds that doubt {share} of the edge's own tokens, untuned: {'; '.join(by_share)}.")
         if self._plan.num_live and num_clips < MIN_LIVE_CLIPS:
             notes.append(f"There are no live figures: they take {MIN_LIVE_CLIPS} clips.")
         return notes
@@ -289,22 +289,25 @@ class CaptionBench:
         return [job() for name in SweepName if name in self._plan.sweeps for job in jobs[name]]
 
     def _ratios(self, runs: ArmRuns, named: Mapping[str, Arm], here: Setting) -> list[TimeRatio]:
-        """Of the method and of the target alone, on the device that is imagined and on this machine.
+        """Of all arms on the device that is imagined, of a few on this machine; over all clips and by language."""
+        few = [name for name in (EDGE_ONLY, *TIMED, CLOUD_ONLY, EXACT) if name in named]
+        by_setting = {runs.setting: {name: runs.records[name] for name in named}}
+        if here not in by_setting:
+            by_setting[here] = {name: runs.captions.records(named[name], here) for name in few}
+        return [
+            TimeRatio(arm=name, language=language, num_clips=len(total_s), setting=setting, ratio=ratio)
+            for setting, records in by_setting.items()
+            for name in records
+            if name != EDGE_ONLY
+            for language, total_s, ratio in self._over(records[name], records[EDGE_ONLY])
+        ]
 
-        Over all clips and those of each language.
-        """
-        names = [name for name in (EDGE_ONLY, *TIMED, CLOUD_ONLY, EXACT) if name in named]
-        records_here = {name: runs.captions.records(named[name], here) for name in names}
-        found = []
-        for setting, records in {runs.setting: runs.records, here: records_here}.items():
-            edge_s = _total_s(records[EDGE_ONLY])
-            for name in names[1:]:
-                for language, total_s in _total_s(records[name]).items():
-                    ratio = ratio_interval(total_s, edge_s[language], np.random.default_rng(self._plan.seed))
-                    found.append(
-                        TimeRatio(arm=name, language=language, num_clips=len(total_s), setting=setting, ratio=ratio)
-                    )
-        return found
+    def _over(
+        self, records: Sequence[ClipRecord], edge: Sequence[ClipRecord]
+    ) -> Iterator[tuple[str, Float64Array, Interval]]:
+        edge_s = _total_s(edge)
+        for language, total_s in _total_s(records).items():
+            yield language, total_s, ratio_interval(total_s, edge_s[language], np.random.default_rng(self._plan.seed))
 
     def _depends_on(self, test: Dataset, dev: Dataset | None) -> dict[str, Any]:
         """What the figures depend on, apart from how fast this machine is: all that a run that goes on must share.

@@ -105,7 +105,7 @@ class Sweeper:
         for arm in arms:
             take = partial(self._curve, name, arm, variants)
             curves.append(self.steps.once(f"sweep of {name}, {setting.edge} edge: {arm.name}", Curve, take))
-            self.progress(f"sweep of {name}: {arm.name}")
+            self.progress(f"sweep of {name}, {setting.edge} edge: {arm.name}")
         return Sweep(name=name, x_label=x_label, num_clips=len(self.captions.clips), setting=setting, curves=curves)
 
     def _curve(self, name: SweepName, arm: Arm, variants: Callable[[Arm], Iterable[Variant]]) -> Curve:

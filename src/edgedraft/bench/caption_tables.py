@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from edgedraft.bench.caption_arms import CLOUD_ONLY
 from edgedraft.bench.caption_results import Arm, CaptionResults, LiveRun, Setting, Sweep, to_dict
 from edgedraft.bench.caption_rows import (
     CostsRow,
@@ -32,6 +33,9 @@ from edgedraft.caption.intervals import MIN_GAP_POINTS, Interval
 MIB = 1 << 20
 BRIEF_LIVE: tuple[str, ...] = ("arm", "TTFT ms", "OTPS", "total ms", "over edge-only")
 """What a terminal of 120 columns has room for."""
+NARROW_QUALITY: tuple[str, ...] = ("arm", "BLEU-1", "gap closed %", "verified %", "ms")
+WIDE_CHARACTERS = 150
+"""A terminal that is narrower gets fewer figures of each arm; the report has all."""
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 Columns = Mapping[str, Callable[[Row], Entry]]
@@ -100,28 +104,33 @@ def _gap(row: TextRow) -> Entry:
 
 
 def _clips(num_clips: int) -> str:
-    return f"{num_clips:,} clips"
+    return f"{num_clips:,} clip{'' if num_clips == 1 else 's'}"
 
 
 # -- quality -----------------------------------------------------------------------------------------------------------
 
 
-def quality_table(results: CaptionResults, language: str, *, brief: bool = False) -> CaptionTable:
-    """All arms, by the tokenisation to quote, beside what they cost. `brief`: intervals of BLEU-1 alone."""
-    show = _middle if brief else _interval
+def quality_table(results: CaptionResults, language: str, *, width: int | None = None) -> CaptionTable:
+    """All arms, by the tokenisation to quote, beside what they cost.
+
+    `width`: characters of the terminal, where it is to fit one; None: with all intervals.
+    """
+    show = _interval if width is None else _middle
+    is_narrow = width is not None and width < WIDE_CHARACTERS
     columns: Columns[QualityRow] = {
         "arm": lambda row: row.arm,
-        "BLEU-1": lambda row: _interval(row.bleu_1),
+        "BLEU-1": lambda row: (_middle if is_narrow else _interval)(row.bleu_1),
         "BLEU-4": lambda row: show(row.bleu_4),
         "METEOR": lambda row: show(row.meteor),
         "ROUGE-L": lambda row: show(row.rouge_l),
         "attributes %": lambda row: show(row.true_attributes_share, 100),
         "affect %": lambda row: show(row.true_affect_share, 100),
         "gap closed %": _gap,
-        "verified %": lambda row: 100 * row.verified_share.value,
-        "calls": lambda row: row.calls_per_clip,
+        "verified %": lambda row: None if row.arm == CLOUD_ONLY else 100 * row.verified_share.value,
+        "calls": lambda row: None if row.arm == CLOUD_ONLY else row.calls_per_clip,
         "ms": lambda row: 1e3 * row.total_s.value,
     }
+    shown = {name: columns[name] for name in NARROW_QUALITY} if is_narrow else columns
     text = next(each.texts[0] for each in results.arms[0].languages if each.language == language)
     note = (
         "Intervals: bootstrap over clips, 95 %. Gap closed: of BLEU-1, from edge-only to cloud-only; none where the "
@@ -129,7 +138,7 @@ def quality_table(results: CaptionResults, language: str, *, brief: bool = False
         f"METEOR: {text.definitions.get('meteor_is', '')}."
     )
     title = f"Captions in {language}, {_clips(results.manifest.num_clips[language])}"
-    return _table(f"quality-{language}", title, note, quality_rows(results, language), columns)
+    return _table(f"quality-{language}", title, note, quality_rows(results, language), shown)
 
 
 def tokenisation_table(results: CaptionResults) -> CaptionTable:
@@ -210,13 +219,18 @@ def ratio_table(results: CaptionResults) -> CaptionTable:
 # -- live --------------------------------------------------------------------------------------------------------------
 
 
-def live_tables(results: CaptionResults, *, brief: bool = False) -> Iterator[CaptionTable]:
+def live_tables(results: CaptionResults, *, width: int | None = None) -> Iterator[CaptionTable]:
     for number, run in enumerate(results.live):
-        yield live_table(run, f"live-{number + 1}" if number else "live", brief=brief)
+        yield live_table(run, f"live-{number + 1}" if number else "live", width=width)
 
 
-def live_table(run: LiveRun, id_: str = "live", *, brief: bool = False) -> CaptionTable:
-    """Real processes and sockets, and the simulator's time beside. `brief`: what fits a terminal."""
+def live_table(run: LiveRun, id_: str = "live", *, width: int | None = None) -> CaptionTable:
+    """Real processes and sockets, and the simulator's time beside. `width`: as for `quality_table`."""
+    narrow = width is not None and width < WIDE_CHARACTERS
+
+    def show(value: Interval | None, factor: float = 1) -> Entry:
+        return (_middle if narrow else _interval)(value, factor)
+
     edge = "the edge as fast as the machine" if run.draft_step_s is None else f"a {1e3 * run.draft_step_s:g} ms edge"
     rate = "unlimited" if run.bytes_per_s is None else f"{run.bytes_per_s / 1e3:g} kB/s"
     equal = {True: "All captions equal the simulated ones.", False: "SOME CAPTIONS DIFFER FROM THE SIMULATED ONES."}
@@ -224,11 +238,11 @@ def live_table(run: LiveRun, id_: str = "live", *, brief: bool = False) -> Capti
     words += [equal[run.texts_equal]] if run.texts_equal is not None else []
     columns: Columns[LiveRow] = {
         "arm": lambda row: row.arm,
-        "TTFT ms": lambda row: _interval(row.ttft_s, 1e3),
+        "TTFT ms": lambda row: show(row.ttft_s, 1e3),
         "ITPS": lambda row: _interval(row.input_tokens_per_s),
         "OET ms": lambda row: _interval(row.generation_s, 1e3),
-        "OTPS": lambda row: _interval(row.tokens_per_s),
-        "total ms": lambda row: _interval(row.total_s, 1e3),
+        "OTPS": lambda row: show(row.tokens_per_s),
+        "total ms": lambda row: show(row.total_s, 1e3),
         "over edge-only": lambda row: _interval(row.total_over_edge_only, digits=3),
         "per token": lambda row: row.per_token_over_edge_only,
         "total / virtual": lambda row: row.total_over_virtual,
@@ -240,7 +254,7 @@ def live_table(run: LiveRun, id_: str = "live", *, brief: bool = False) -> Capti
         "GPU peak %": lambda row: _times(row.gpu_peak_share, 100),
         "GPU MiB": lambda row: _times(row.gpu_bytes, 1 / MIB),
     }
-    shown = {name: columns[name] for name in BRIEF_LIVE} if brief else columns
+    shown = {name: columns[name] for name in BRIEF_LIVE} if width is not None else columns
     title = f"Live, {_clips(run.arms[0].num_clips)}"
     return _table(id_, title, " ".join([*words, *run.notes]), live_rows(run), shown)
 

@@ -73,7 +73,9 @@ class Tuner:
             trial = self._try(arm, thresholds[number])
             if trial.reached:
                 before = self._try(arm, thresholds[number - 1])
-                return _chosen(arm, before if before.reached else trial, number // 2 + 2)
+                taken = before if before.reached else trial
+                self._progress(f"dev, {arm.name}: threshold {taken.threshold:.4g} it is")
+                return _chosen(arm, taken, number // 2 + 2)
         reason = f"no threshold closes {GOAL:.0%} of the gap in all languages"
         return _chosen(arm, None, len(thresholds) // 2, reason)
 

@@ -34,7 +34,7 @@ from edgedraft.bench.tables import Table
 from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, DEFAULT_TARGET
 from edgedraft.caption.dataset import Dataset, load_dataset
 from edgedraft.cli import options
-from edgedraft.cli.render import err_console, out_console, print_json, print_table, table
+from edgedraft.cli.render import PIPE_WIDTH, err_console, out_console, print_json, print_table, table
 from edgedraft.errors import EdgedraftError, InvalidRequestError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def caption(
     target: Annotated[str, typer.Option("--target", metavar="SPEC", help="The cloud's captioner.")] = DEFAULT_TARGET,
     arms: Annotated[
         list[str] | None,
-        typer.Option("--arm", metavar="NAME", help="Only this arm, beside the two ends; may be repeated."),
+        typer.Option("--arm", metavar="NAME", help="Only this arm, beside the two ends and exact; may be repeated."),
     ] = None,
     sweeps: Annotated[
         str, typer.Option("--sweeps", metavar="A,B", help=f"Which of {', '.join(SweepName)}; or {NO_SWEEPS}.")
@@ -217,9 +217,10 @@ def _print(results: CaptionResults, out: Path, *, as_json: bool) -> None:
         tables = [each.to_dict() for each in caption_tables(results)]
         print_json({"out": str(out), "exact": results.exact.holds, "notes": list(results.notes), "tables": tables})
         return
-    for made in [quality_table(results, each, brief=True) for each in sorted(results.manifest.num_clips)]:
+    width = out_console().width if out_console().is_terminal else PIPE_WIDTH
+    for made in [quality_table(results, each, width=width) for each in sorted(results.manifest.num_clips)]:
         _print_table(made)
-    for made in live_tables(results, brief=True):
+    for made in live_tables(results, width=width):
         _print_table(made)
         out_console().print(made.note)
     style = "green" if results.exact.holds else "bold red"

@@ -44,7 +44,11 @@ class FilesFirst(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(cls=FilesFirst, add_completion=False)
+app = typer.Typer(
+    cls=FilesFirst,
+    add_completion=False,
+    help="Caption recordings: how a voice sounds and what it expresses; calibrate, privacy and synth around that.",
+)
 
 
 @app.command(

@@ -104,6 +104,20 @@ def test_of_a_whole_model_the_thinker_is_read(tmp_path: Path, write: Any, line: 
     np.testing.assert_allclose(rows[0], rows[1], rtol=0, atol=1e-5)  # where weights lie in memory shows in last bits
 
 
+def test_other_weights_of_the_same_name_are_another_model(copy: Path) -> None:
+    """So that what was calibrated for one is not used for the other."""
+    before = FAMILY.open_draft(str(copy), OPTIONS)
+    (weights,) = copy.glob("*.safetensors")
+    changed = bytearray(weights.read_bytes())
+    changed[-1] ^= 1
+    weights.write_bytes(changed)
+    after, again = (FAMILY.open_draft(str(copy), OPTIONS) for _ in range(2))
+    assert before.info.name == after.info.name
+    assert before.info.identity != after.info.identity == again.info.identity
+    for draft in (before, after, again):
+        draft.close()
+
+
 def test_a_model_of_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2"}))
     for open_role in (FAMILY.open_tokenizer, FAMILY.chat_template, lambda rest: FAMILY.open_draft(rest, OPTIONS)):

@@ -82,9 +82,9 @@ def test_where_the_cloud_alone_is_quicker_and_no_worse_it_is_said_once() -> None
     both = [*of_all("ugsd", 1.02), *of_all("cloud-only", 0.5), *of_all("ugsd", 1.03, setting=FAST)]
     (sentence,) = losses(timed(*both, *of_all("cloud-only", 0.75, setting=FAST)))
     assert sentence == (
-        "Cloud-only is quicker than every gated arm and scores no lower (given edge, 25 ms a token, RTT 30 ms, where it "
-        "takes 0.5 times as long as edge-only; measured edge, 0.125 ms a token, RTT 30 ms, where it takes 0.75 times as "
-        "long as edge-only). Here collaborating pays only where the cloud is dear or the link may go."
+        "Cloud-only is quicker than every gated arm and scores no lower (given edge, 25 ms a token, RTT 30 ms, where "
+        "it takes 0.5 times as long as edge-only; measured edge, 0.125 ms a token, RTT 30 ms, where it takes 0.75 "
+        "times as long as edge-only). Here collaborating pays only where the cloud is dear or the link may go."
     )
 
 

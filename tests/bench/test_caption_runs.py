@@ -393,6 +393,8 @@ def test_ratios_are_of_the_clips_of_their_language(
     took_s = {arm: sum(clip.total_s for clip in own if clip.arm == arm) for arm in ("ugsd", "edge-only")}
     assert ratio.ratio.value == pytest.approx(took_s["ugsd"] / took_s["edge-only"])
     assert ratio.num_clips == num_clips
+    timed = {each.arm for each in _ratios(results, language) if each.setting == results.setting}
+    assert timed == {each.arm.name for each in results.arms if not each.arm.controls} - {"edge-only"}
     assert ratio.ratio.low <= ratio.ratio.value <= ratio.ratio.high
 
 

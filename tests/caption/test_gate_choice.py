@@ -123,6 +123,8 @@ def test_an_entropy_must_be_one_that_can_occur() -> None:
         ({"unit": "word"}, "unit"),
         ({"rank": 0}, "rank"),
         ({"forced": ("moon",)}, "forced"),
+        ({"forced": "cycle"}, "forced"),
+        ({"lengths": 5}, "lengths"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(fields: dict[str, Any], field: str) -> None:

@@ -25,7 +25,7 @@ from edgedraft.backends.contract_checks import (
     checked_text,
 )
 from edgedraft.backends.qwen_omni_engine import Thinker, load_thinker
-from edgedraft.backends.qwen_omni_files import open_source
+from edgedraft.backends.qwen_omni_files import open_source, weights_digest
 from edgedraft.backends.qwen_omni_prompts import DETAILED, Frame
 from edgedraft.backends.qwen_omni_tokenizer import QwenOmniTokenizer
 from edgedraft.backends.qwen_omni_transcript import MAX_SECONDS, Transcript
@@ -64,6 +64,7 @@ def _open_model(rest: str, options: BackendOptions) -> tuple[Thinker, Frame, Mod
         exactness_note=f"{thinker.conditions}; rows change in their last bits with the number of ids in a pass",
         on_gpu=thinker.device != "cpu",
         features=LOGMEL_128,
+        digest=weights_digest(source.path),
     )
     return thinker, frame, info
 

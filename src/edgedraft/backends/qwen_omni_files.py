@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import re
@@ -20,6 +21,7 @@ _HUB_NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[^/@]+))?")
 _STYLE = re.compile(r",\s*style\s*=\s*(?P<style>[^,]*?)\s*(?=,|$)")
 _FETCHED = ("*.json", "*.jinja", "merges.txt", "*.safetensors")
 _INDEX = "model.safetensors.index.json"
+_SAMPLE_BYTES = 1 << 16
 
 
 def open_source(rest: str) -> tuple[ModelSource, Line, str]:
@@ -58,6 +60,19 @@ def model_name(folder: Path) -> str:
     if folder.parent.name == "snapshots":
         return folder.parent.parent.name.removeprefix("models--").replace("--", "/")
     return folder.name
+
+
+def weights_digest(folder: Path) -> str:
+    """Tells other weights of the same name apart, from a few places of each file: all of them are many gigabytes."""
+    found = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            for place in (0, size // 2, max(size - _SAMPLE_BYTES, 0)):
+                file.seek(place)
+                found.update(file.read(_SAMPLE_BYTES))
+        found.update(size.to_bytes(8, "little"))
+    return found.hexdigest()[:12]
 
 
 def read_tokenizer_files(folder: Path) -> TokenizerFiles:

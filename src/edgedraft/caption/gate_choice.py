@@ -58,8 +58,16 @@ class GateChoice:
             _one_of("measure", self.measure, tuple(Measure))
         if self.unit is not None:
             _one_of("unit", self.unit, tuple(SendUnit))
+        if isinstance(self.forced, str):
+            raise InvalidRequestError(f"forced is '{self.forced}'; legal: a list of rules.", field="forced")
         for rule in self.forced:
             _one_of("forced", rule, tuple(ForcedRule))
+        if self.lengths is not None and not isinstance(self.lengths, BlockLengths):
+            raise InvalidRequestError(
+                f"lengths is {self.lengths!r}; legal: BlockLengths or None.",
+                field="lengths",
+                remedy="Give BlockLengths.fixed(5), or BlockLengths() for 3, 5 and 7.",
+            )
         if self.rank is not None and not 1 <= self.rank < MAX_RANK:
             raise InvalidRequestError(f"rank is {self.rank}; legal: 1 or more, below 2^31.", field="rank")
         if self.bonus and self.draft_ahead:

@@ -10,7 +10,7 @@ import typer
 from edgedraft.caption.excerpts import MIN_WINDOW_S
 from edgedraft.caption.gate_choice import GateChoice
 from edgedraft.cli import options
-from edgedraft.core.block_length import BlockLengths
+from edgedraft.core.block_length import MAX_BLOCK_TOKENS, BlockLengths
 from edgedraft.core.forced import ForcedRule
 from edgedraft.core.gate import Measure, Nothing, SendUnit, Threshold
 from edgedraft.core.strategy import Strategy
@@ -274,12 +274,22 @@ def feature_spec(name: str) -> FeatureSpec | None:
 def _lengths(block: str | None) -> BlockLengths | None:
     if block is None:
         return None
-    return BlockLengths() if block == DYNAMIC else BlockLengths.fixed(_whole("block", block, DYNAMIC))
+    if block == DYNAMIC:
+        return BlockLengths()
+    tokens = _whole("block", block, DYNAMIC)
+    if not 1 <= tokens <= MAX_BLOCK_TOKENS:
+        raise InvalidRequestError(f"block is {tokens}; legal: {DYNAMIC}, or 1 to {MAX_BLOCK_TOKENS}.", field="block")
+    return BlockLengths.fixed(tokens)
 
 
 def _rules(forced: str | None) -> tuple[str, ...]:
     names = tuple(name.strip() for name in (forced or "").split(",") if name.strip())
-    return tuple(map(str, ForcedRule)) if names == ("all",) else names
+    if names == ("all",):
+        return tuple(map(str, ForcedRule))
+    for name in names:
+        if name not in set(ForcedRule):
+            raise InvalidRequestError(f"forced is '{name}'; legal: {', '.join(ForcedRule)}, or all.", field="forced")
+    return names
 
 
 def _number(field: str, text: str) -> float:

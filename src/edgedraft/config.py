@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -130,9 +131,14 @@ def read_environment() -> Environment:
     )
 
 
+_SIZE = re.compile("[1-9][0-9]{0,3}")
+
+
 def forget_unusable_sizes() -> None:
-    """COLUMNS and LINES tell libraries how large the terminal is: with 0, or no number, they print nothing, or fail."""
+    """COLUMNS and LINES tell libraries how large the terminal is.
+
+    With 0, or no number, they print nothing or fail, and with a large one without end.
+    """
     for name in ("COLUMNS", "LINES"):
-        size = os.environ.get(name, "1")
-        if not (size.isascii() and size.isdecimal() and int(size) > 0):
+        if name in os.environ and not _SIZE.fullmatch(os.environ[name]):
             del os.environ[name]

@@ -79,6 +79,12 @@ def test_what_is_asked_for_has_a_style(pair: TinyPair, style: str) -> None:
         assert asked == REQUESTS[style][language]
 
 
+def test_a_folder_may_have_a_style_in_its_name(copy: Path) -> None:
+    named = copy.rename(copy.with_name("m,style=line,v2"))
+    assert [open_source(str(named) + more)[2] for more in ("", ",style=concise")] == ["detailed", "concise"]
+    assert open_source(str(named))[0].path == named
+
+
 def test_another_vocabulary_is_told_apart(pair: TinyPair, copy: Path) -> None:
     definition = json.loads((copy / "tokenizer.json").read_text())
     vocabulary = definition["model"]["vocab"]
@@ -136,8 +142,8 @@ def test_no_chat_template_is_shown(pair: TinyPair) -> None:
         ("/no/such/folder", "does not exist"),
         ("../up/here", "does not exist"),
         ("{folder},colour=red", "model 'qwen-omni' has no setting 'colour'.*there are: dtype, device, style"),
-        ("{folder},style=short", "style is 'short'; legal: one of detailed, concise, line"),
-        ("{folder},style=line,style=line", "style is 'line, line'; legal: one of"),
+        ("{folder},style=short", "style is 'short'; legal: detailed, concise, line"),
+        ("{folder},style=line,style=line", "no setting 'style', or has it twice"),
         ("{folder},dtype=int4", "dtype is 'int4'"),
         ("{folder},device=cuda:9", "sees none"),
         ("{folder}/config.json", "holds no config.json"),

@@ -455,7 +455,7 @@ def test_run_without_dev_says_where_its_thresholds_are_from(specs: tuple[str, st
     results, _ = run_caption_bench(dataset, None, plan)
     assert not results.arm("ugsd-sparse").arm.tuned
     assert results.arm("ugsd").arm.threshold == 2.0
-    assert results.notes[-1] == "Thresholds that doubt 20% of the edge's own tokens, untuned: ugsd-sparse."
+    assert results.notes[-1] == "Thresholds that doubt 20 % of the edge's own tokens, untuned: ugsd-sparse."
     assert results.tuned == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
@@ -315,6 +316,32 @@ def test_a_cloud_that_was_replaced_is_given_the_features_again() -> None:
     assert caption.account.feature_bytes == 2 * wanted.account.feature_bytes
 
 
+def test_a_cloud_that_was_being_called_was_called() -> None:
+    """Also where the caption is left before anybody has answered."""
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()  # until the caller leaves
+        writer.close()
+
+    async def work() -> Caption:
+        silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+        port = silent.sockets[0].getsockname()[1]
+        async with AsyncCaptioner(f"ws://127.0.0.1:{port}/v1/edgedraft") as captioner:
+            stream = captioner.stream(clip("en"), ask("en", ugsd_sparse(threshold=0.99)))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0), stream:
+                    async for _ in stream:
+                        pass
+            while await stream._running.next_piece() is not None:
+                pass
+        silent.close()
+        return stream.caption
+
+    caption = asyncio.run(work())
+    assert caption.account.bytes_up == 0
+    assert caption.account.called_cloud
+
+
 def test_leaving_a_stream_frees_the_session(cloud: RunningCloud) -> None:
     async def work() -> None:
         async with AsyncCaptioner(cloud.url) as captioner:
@@ -372,6 +399,8 @@ def test_what_the_model_cannot_take_at_once_is_refused(cloud: RunningCloud) -> N
         ({"dtype": "int8"}, "dtype is 'int8'; legal: FeatureDtype"),
         ({"features": "logmel"}, "features is 'logmel'; legal: FeatureSpec or None"),
         ({"language": 5}, "language is 5; legal: str or None"),
+        ({"sampling": 3}, "sampling is 3; legal: SamplingParams"),
+        ({"calibrated_with": None}, "calibrated_with is None; legal: str"),
     ],
 )
 def test_fields_of_another_type_are_refused_by_name(fields: dict[str, Any], said: str) -> None:
@@ -385,6 +414,8 @@ def test_what_is_no_recording_is_refused(recording: Any) -> None:
         for caption in (captioner.caption, captioner.caption_all):
             with pytest.raises(InvalidRequestError, match=r"recording is .*; legal: Recording"):
                 caption(recording)
+        with pytest.raises(InvalidRequestError, match="request is dict; legal: CaptionRequest"):
+            captioner.caption(clip("en"), {})  # type: ignore[arg-type]
 
 
 def test_a_client_of_text_is_told_that_this_cloud_listens(cloud: RunningCloud) -> None:

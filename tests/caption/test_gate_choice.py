@@ -125,6 +125,12 @@ def test_an_entropy_must_be_one_that_can_occur() -> None:
         ({"forced": ("moon",)}, "forced"),
         ({"forced": "cycle"}, "forced"),
         ({"lengths": 5}, "lengths"),
+        ({"threshold": "x"}, "threshold"),
+        ({"threshold": True}, "threshold"),
+        ({"rank": 2.5}, "rank"),
+        ({"rank": True}, "rank"),
+        ({"bonus": "no"}, "bonus"),
+        ({"draft_ahead": "x"}, "draft_ahead"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(fields: dict[str, Any], field: str) -> None:

@@ -346,7 +346,7 @@ def test_other_features_than_the_cloud_listens_to_are_refused(caption, clip: Pat
         (["--url", "http://cloud"], "url is 'http://cloud'"),
         (["--bonus", "--draft-ahead"], "draft_ahead is set together with bonus"),
         (["--no-count-local"], "count_local is given for blocks of one length"),
-        (["--exact", "--no-count-local"], "count_local is given for blocks of one length"),
+        (["--exact", "--no-count-local"], "count_local is set, which strategy 'exact' has no use for"),
         (["--mic", "3"], "mic is given together with files"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -53,7 +53,10 @@ def test_where_both_are_closed_the_exit_code_tells() -> None:
     assert in_shell("models list", ">&- 2>&-").returncode == 1
 
 
-@pytest.mark.parametrize(("name", "size"), [("COLUMNS", "0"), ("COLUMNS", "²"), ("LINES", "²")])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("COLUMNS", "0"), ("COLUMNS", "²"), ("LINES", "²"), ("COLUMNS", "9" * 5000), ("COLUMNS", "10000")],
+)
 def test_a_terminal_of_no_size_counts_as_unknown(monkeypatch: pytest.MonkeyPatch, name: str, size: str) -> None:
     monkeypatch.setenv(name, size)
     assert "Usage: edgedraft caption file" in in_shell("caption --help", "").stdout

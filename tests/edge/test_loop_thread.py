@@ -48,3 +48,19 @@ def test_what_fails_to_open_leaves_no_loop_behind() -> None:
     with pytest.raises(EdgedraftError, match="the Counted is not open"):
         loop.run(resource.close())
     assert not [thread for thread in threading.enumerate() if thread.name == "edgedraft-edge"]
+
+
+def test_a_thread_that_cannot_start_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = LoopThread(resource := Counted(), Counted)
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError, match="can't start"):
+            loop.open()
+    loop.close()
+    with loop:
+        pass
+    assert (resource.num_opened, resource.num_closed) == (1, 1)

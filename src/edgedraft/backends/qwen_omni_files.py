@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from edgedraft.backends.qwen_omni_prompts import DETAILED, LINES, REQUESTS, Line
-from edgedraft.backends.transformers_files import ModelSource, TokenizerFiles, parse_source, read_json
+from edgedraft.backends.transformers_files import ModelSource, TokenizerFiles, read_json, split_settings
 from edgedraft.errors import InvalidRequestError, ModelFileError, UnsupportedError
 
 FORMS = "qwen-omni:FOLDER or qwen-omni:ORG/NAME[@REVISION] of a hub"
 REMEDY_INSTALL = "Install it with: pip install 'edgedraft[torch]'"
 REMEDY_FETCH = "Fetch the model again, whole."
 _HUB_NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[^/@]+))?")
-_STYLE = re.compile(r",\s*style\s*=\s*(?P<style>[^,]*?)\s*(?=,|$)")
 _FETCHED = ("*.json", "*.jinja", "merges.txt", "*.safetensors")
 _INDEX = "model.safetensors.index.json"
 _SAMPLE_BYTES = 1 << 16
@@ -30,13 +29,12 @@ def open_source(rest: str) -> tuple[ModelSource, Line, str]:
     The folder is fetched if need be. Raises `InvalidRequestError` (settings), `ModelFileError` (nothing there) or
     `UnsupportedError` (not Qwen-Omni).
     """
-    styles = [match["style"] for match in _STYLE.finditer(rest)] or [DETAILED]
-    if len(styles) > 1 or styles[0] not in REQUESTS:
-        raise InvalidRequestError(
-            f"style is '{', '.join(styles)}'; legal: one of {', '.join(REQUESTS)}.", field="model"
-        )
-    source = parse_source(_STYLE.sub("", rest), family="qwen-omni", forms=FORMS, locate=_located, also=("style",))
-    return source, read_line(source.path), styles[0]
+    path, settings = split_settings(rest, ("dtype", "device", "style"), family="qwen-omni", forms=FORMS)
+    style = settings.pop("style", DETAILED)
+    if style not in REQUESTS:
+        raise InvalidRequestError(f"style is '{style}'; legal: {', '.join(REQUESTS)}.", field="model")
+    source = ModelSource(path=_located(path), **settings)
+    return source, read_line(source.path), style
 
 
 def read_line(folder: Path) -> Line:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -42,26 +42,26 @@ class ModelSource:
         return self.path.suffix.lower() == ".gguf"
 
 
-def parse_source(
-    rest: str,
-    *,
-    family: str = "transformers",
-    forms: str = FORMS,
-    locate: Callable[[str], Path] | None = None,
-    also: Sequence[str] = (),
-) -> ModelSource:
+def parse_source(rest: str) -> ModelSource:
     """Read `PATH[,dtype=fp32|bf16][,device=cpu|cuda]`; `hub:` and `demo:` paths are fetched or made if need be.
 
-    `family`, `forms`, `also` (settings that the caller has read itself): for messages. `locate`: how another family
-    finds its folder. Raises `InvalidRequestError` naming the setting, and what the model store (or `locate`) raises.
+    Raises `InvalidRequestError` naming the setting, and what the model store raises.
+    """
+    path, settings = split_settings(rest, ("dtype", "device"), family="transformers", forms=FORMS)
+    return ModelSource(path=_located(path), **settings)
+
+
+def split_settings(rest: str, names: Sequence[str], *, family: str, forms: str) -> tuple[str, dict[str, str]]:
+    """The path, which may hold commas, and the settings behind it. `family`, `forms`: for messages.
+
+    Raises `InvalidRequestError` for other settings than `names`, empty or repeated ones, and for no path.
     """
     parts = rest.split(",")
     settings: dict[str, str] = {}
     while len(parts) > 1 and (match := _SETTING.fullmatch(parts[-1].strip())):
-        if match["key"] not in ("dtype", "device") or match["key"] in settings:
+        if match["key"] not in names or match["key"] in settings:
             raise InvalidRequestError(
-                f"model '{family}' has no setting '{match['key']}', or has it twice; there are: "
-                f"{', '.join(('dtype', 'device', *also))}.",
+                f"model '{family}' has no setting '{match['key']}', or has it twice; there are: {', '.join(names)}.",
                 field="model",
             )
         if not match["value"].strip():
@@ -71,7 +71,7 @@ def parse_source(
     path = ",".join(parts).strip()
     if not path:
         raise InvalidRequestError(f"the model's path is empty; legal: {forms}.", field="model")
-    return ModelSource(path=(locate or _located)(path), **settings)
+    return path, settings
 
 
 def _located(path: str) -> Path:

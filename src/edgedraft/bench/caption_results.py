@@ -324,7 +324,7 @@ class _Stamp(msgspec.Struct):
     format: int
 
 
-class _Stamped(msgspec.Struct):
+class CaptionRun(msgspec.Struct):
     """Of results of any format, what says which."""
 
     manifest: _Stamp
@@ -347,7 +347,7 @@ def write_results(directory: Path, results: CaptionResults, clips: Iterable[Clip
 def read_results(directory: Path) -> CaptionResults:
     """Raises `InvalidRequestError` where there are none, or of another format."""
     data, place = _read(directory / RESULTS_FILE), str(directory / RESULTS_FILE)
-    found = decoded(data, _Stamped, place).manifest.format
+    found = decoded(data, CaptionRun, place).manifest.format
     if found != FORMAT_VERSION:
         raise InvalidRequestError(
             f"{directory} holds results of format {found}; legal: {FORMAT_VERSION}.",

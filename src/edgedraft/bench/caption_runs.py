@@ -265,7 +265,7 @@ class CaptionBench:
             if before.tuned and not arm.tuned and arm.name not in given and SAME_THRESHOLD.get(arm.name) not in given
         ]
         if by_share:
-            share = f"{self._plan.share:.0%}"
+            share = f"{100 * self._plan.share:.0f} %"
             notes.append(f"Thresholds that doubt {share} of the edge's own tokens, untuned: {'; '.join(by_share)}.")
         if self._plan.num_live and num_clips < MIN_LIVE_CLIPS:
             notes.append(f"There are no live figures: they take {MIN_LIVE_CLIPS} clips.")

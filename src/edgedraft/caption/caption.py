@@ -22,8 +22,8 @@ class CaptionAccount:
     sent. `share_of_pcm`: of what the waveform would have taken. `verified_share`: tokens that a verdict was asked for /
     tokens drafted, corrected blocks whole. `num_corrections`: verdicts that changed something. `num_cloud_calls`: all
     verdicts. `ids_per_token`: caption ids sent up / tokens of the caption. `num_unverified`: tokens that should have
-    had a verdict while the cloud was out of reach. `called_cloud`: whether a verdict was wanted, and so a connection
-    tried, unless one had failed just before. `bytes_up`, `bytes_down`: its messages, with WebSocket headers; not those
+    had a verdict while the cloud was out of reach. `called_cloud`: whether a connection was there or tried (unless that
+    had failed just before). `bytes_up`, `bytes_down`: its messages, with WebSocket headers; not those
     that open the link, about 900 bytes either way, once for all captions on it. `draft_alone_s`: what the draft would
     have taken by itself, an estimate; None where the cloud wrote.
     """
@@ -64,8 +64,7 @@ class CaptionAccount:
             num_cloud_calls=counters.num_rounds,
             ids_per_token=derive.tokens_up_per_token(record),
             num_unverified=counters.num_unverified,
-            # Whoever was called was sent something, or left unverified what he was called for.
-            called_cloud=record.bytes_up > 0 or counters.num_unverified > 0,
+            called_cloud=record.called_cloud,
             bytes_up=record.bytes_up,
             bytes_down=record.bytes_down,
             ttft_s=derive.ttft_s(record),

@@ -107,6 +107,8 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "on_link_loss": (OnLinkLoss, NoneType),
     "features": (FeatureSpec, NoneType),
     "dtype": (FeatureDtype,),
+    "sampling": (SamplingParams,),
+    "calibrated_with": (str,),
 }
 
 
@@ -288,7 +290,10 @@ class AsyncCaptioner:
     def stream(self, recording: Recording, request: CaptionRequest | None = None) -> CaptionStream:
         """The same as `caption`, piece by piece; see `CaptionStream`."""
         _check_recording(recording)
-        return CaptionStream(self, recording, request or CaptionRequest())
+        request = CaptionRequest() if request is None else request
+        if not isinstance(request, CaptionRequest):
+            raise InvalidRequestError(f"request is {type(request).__name__}; legal: CaptionRequest.", field="request")
+        return CaptionStream(self, recording, request)
 
     async def connect(self) -> Welcome:
         """Reach the cloud and compare vocabularies; what the cloud says of itself."""

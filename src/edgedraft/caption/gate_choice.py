@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -24,6 +24,12 @@ GATED = ("ugsd-sparse", "ugsd")
 """The strategies that have a threshold."""
 _FLAGS = {"threshold": "gamma", "lengths": "block"}
 """What the command line calls a field, where its name is another."""
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "threshold": (int, float),
+    "rank": (int,),
+    "bonus": (bool,),
+    "draft_ahead": (bool,),
+}
 _LEGAL = {
     Measure.ENTROPY: "above 0, below ln V (V: ids of the vocabulary)",
     Measure.MAX_PROBABILITY: "above 0, below 1",
@@ -68,6 +74,11 @@ class GateChoice:
                 field="lengths",
                 remedy="Give BlockLengths.fixed(5), or BlockLengths() for 3, 5 and 7.",
             )
+        for name, kinds in _KINDS.items():
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
+                legal = " or ".join(kind.__name__ for kind in kinds)
+                raise InvalidRequestError(f"{name} is {value!r}; legal: {legal}.", field=name)
         if self.rank is not None and not 1 <= self.rank < MAX_RANK:
             raise InvalidRequestError(f"rank is {self.rank}; legal: 1 or more, below 2^31.", field="rank")
         if self.bonus and self.draft_ahead:

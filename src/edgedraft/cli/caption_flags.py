@@ -14,7 +14,7 @@ from edgedraft.core.block_length import MAX_BLOCK_TOKENS, BlockLengths
 from edgedraft.core.forced import ForcedRule
 from edgedraft.core.gate import Measure, Nothing, SendUnit, Threshold
 from edgedraft.core.strategy import Strategy
-from edgedraft.errors import InvalidRequestError
+from edgedraft.errors import InvalidRequestError, UnsupportedError
 from edgedraft.schedule.caption_catalogue import CAPTION_STRATEGIES
 from edgedraft.speech_features import (
     LOGMEL_128,
@@ -226,7 +226,11 @@ def gate_choice(
 
 def _counting_verdicts(choice: GateChoice) -> GateChoice:
     lengths = choice.block_lengths
-    if not choice.is_gated or lengths.least == lengths.most:
+    if not choice.is_gated:
+        raise UnsupportedError(
+            f"count_local is set, which strategy '{choice.strategy}' has no use for.", field="count_local"
+        )
+    if lengths.least == lengths.most:
         raise InvalidRequestError(
             "count_local is given for blocks of one length.", field="count_local", remedy="Use it with --block dynamic."
         )

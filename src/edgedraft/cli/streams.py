@@ -52,8 +52,10 @@ class Guarded:
 def guarded() -> Iterator[Guarded]:
     """Stdout, while both are guarded. Those that are closed are opened, so that no file or connection gets their place.
 
-    To a stdout that is closed nobody can write; what goes to a stderr that is closed is lost.
+    To a stdout that is closed nobody can write; what goes to a stderr that is closed is lost; a stdin that is closed is
+    empty.
     """
+    sys.stdin = sys.stdin or os.fdopen(os.open(os.devnull, os.O_RDONLY))
     out = Guarded(sys.stdout or os.fdopen(os.open(os.devnull, os.O_RDONLY), "w"), is_needed=True)
     err = Guarded(sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"), is_needed=False)
     try:

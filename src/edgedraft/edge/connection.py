@@ -29,8 +29,8 @@ FIRST_PATIENCE_S = 0.5
 FIRST_DELAY_S = 0.05
 MAX_DELAY_S = 2.0
 FLUSH_TIMEOUT_S = 1.0
-MAX_HOLD_OFF_S = 5.0
-"""After waiting in vain, whoever asks within as long again, and within this, is refused at once."""
+HOLD_OFF_S = 5.0
+"""A cloud that never was there, and said nothing for `connect_timeout_s`, is not waited for again so soon."""
 
 
 class SessionLink:
@@ -97,7 +97,7 @@ class CloudConnection:
         self._next_channel = 0
         self._keeper: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[Welcome]
-        self._held_off: tuple[float, EdgedraftError] | None = None
+        self._held_off_until_s = 0.0
 
     # -- for requests --------------------------------------------------------------------------------------------------
 
@@ -190,14 +190,17 @@ class CloudConnection:
     async def _dial(self, patience_s: float) -> Dialled:
         """Try until it works, with growing pauses and jitter, while errors are such that waiting can heal them."""
         started_s = perf_counter()
-        if self._held_off is not None and started_s < self._held_off[0]:
-            raise self._held_off[1]
+        if started_s < self._held_off_until_s:
+            raise CloudUnreachableError(
+                f"the cloud at {self.config.url} has just not answered.",
+                remedy="Check that it runs and can be reached.",
+            )
         try:
             return await self._dial_patiently(patience_s, started_s)
-        except EdgedraftError as error:
-            if error.retryable:
-                now_s = perf_counter()
-                self._held_off = now_s + min(now_s - started_s, MAX_HOLD_OFF_S), error
+        except CloudUnreachableError:
+            now_s = perf_counter()
+            if self._welcome is None and now_s - started_s >= self.config.connect_timeout_s:
+                self._held_off_until_s = now_s + HOLD_OFF_S
             raise
 
     async def _dial_patiently(self, patience_s: float, started_s: float) -> Dialled:

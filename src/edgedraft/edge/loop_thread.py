@@ -68,9 +68,14 @@ class LoopThread:
         self.close()
 
     def _start(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="edgedraft-edge", daemon=True)
-        self._thread.start()
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, name="edgedraft-edge", daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            loop.close()
+            raise
+        self._loop, self._thread = loop, thread
 
     def _stop(self) -> None:
         """Nothing is taken from here on, and whoever still waits is told."""

@@ -118,6 +118,7 @@ class RequestRun:
     def _attach(self) -> None:
         """Take part in the connection, which is made where there is none."""
         if self._connection is not None:
+            self._record.called_cloud = True
             features = self.plan.settings.features
             self._link = self._connection.attach(
                 self.feed, self.link_failed, self.plan.promised, None if features is None else features.spec

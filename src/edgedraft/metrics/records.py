@@ -108,14 +108,15 @@ class RequestRecord:
 
     `began_s`: when the session began, with its features made and its turn at the draft come. `draft_steps_s`: what each
     drafted token took, the first with prompt and recording. `first_token_s`: when the first committed token reached the
-    caller; None where none did. `bytes_up`, `bytes_down`: WebSocket payloads and headers of this request's messages,
-    without TLS and TCP.
+    caller; None where none did. `called_cloud`: whether a connection was wanted, and so was there or tried. `bytes_up`,
+    `bytes_down`: WebSocket payloads and headers of this request's messages, without TLS and TCP.
     """
 
     total_s: float = 0.0
     began_s: float = 0.0
     draft_steps_s: list[float] = field(default_factory=list)
     first_token_s: float | None = None
+    called_cloud: bool = False
     bytes_up: int = 0
     bytes_down: int = 0
     counters: Counters = field(default_factory=Counters)

@@ -51,8 +51,8 @@ def test_a_slow_arm_is_named_with_edge_round_trip_and_factor() -> None:
     results = timed(*of_all("ugsd", 1.09), *of_all("exact", 1.31), *of_all("cloud-only", 1.5))
     (sentence,) = losses(results)
     assert sentence == (
-        "More than 5 % slower than edge-only (given edge, 25 ms a token, RTT 30 ms): ugsd 1.09 times; exact 1.31 times; "
-        "cloud-only 1.50 times."
+        "More than 5 % slower than edge-only (given edge, 25 ms a token, RTT 30 ms): ugsd 1.09 times; exact 1.31 "
+        "times; cloud-only 1.50 times."
     )
 
 

@@ -42,7 +42,8 @@ def _slower(results: CaptionResults) -> Iterator[str]:
     for setting, ratios in _by_setting(results).items():
         told = [f"{arm} {said}" for arm, found in _of_arms(ratios).items() if (said := _times(found))]
         if told:
-            yield f"More than {100 * (MOST_RATIO - 1):.0f} % slower than edge-only ({_in_words(setting)}): {'; '.join(told)}."
+            more = f"More than {100 * (MOST_RATIO - 1):.0f} % slower than edge-only"
+            yield f"{more} ({_in_words(setting)}): {'; '.join(told)}."
 
 
 def _times(found: Mapping[str, Interval]) -> str:

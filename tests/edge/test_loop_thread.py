@@ -41,13 +41,13 @@ def test_threads_that_open_at_once_share_one_loop() -> None:
 
 
 def test_what_fails_to_open_leaves_no_loop_behind() -> None:
-    resource = Counted(fails=True)
+    resource, before = Counted(fails=True), set(threading.enumerate())
     loop = LoopThread(resource, Counted)
     with pytest.raises(EdgedraftError, match="no model"):
         loop.open()
     with pytest.raises(EdgedraftError, match="the Counted is not open"):
         loop.run(resource.close())
-    assert not [thread for thread in threading.enumerate() if thread.name == "edgedraft-edge"]
+    assert not [thread for thread in set(threading.enumerate()) - before if thread.name == "edgedraft-edge"]
 
 
 def test_a_thread_that_cannot_start_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:

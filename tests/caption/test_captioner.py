@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,19 @@ import pytest
 from edgedraft.backends.base import BackendOptions
 from edgedraft.backends.registry import open_target, open_tokenizer
 from edgedraft.bench.caption_live import MeasuredCaptioner
+from edgedraft.caption import captioner as captioner_module
 from edgedraft.caption.audio import load
 from edgedraft.caption.blocking import Captioner
 from edgedraft.caption.calibrating import draft_chain, listening_model
 from edgedraft.caption.calibration import CalibrationKey
 from edgedraft.caption.calibration_file import SHIPPED, CalibrationFile, find_calibration
 from edgedraft.caption.caption import Caption
-from edgedraft.caption.captioner import DEFAULT_DRAFT, AsyncCaptioner, CaptionRequest
+from edgedraft.caption.captioner import DEFAULT_DRAFT, AsyncCaptioner
 from edgedraft.caption.excerpts import spoken_part
 from edgedraft.caption.features import extract
 from edgedraft.caption.gate_choice import GateChoice
 from edgedraft.caption.recording import Recording
+from edgedraft.caption.request import CaptionRequest
 from edgedraft.config import EdgeConfig
 from edgedraft.core.block_length import BlockLengths
 from edgedraft.core.strategy import Strategy
@@ -131,6 +133,23 @@ def test_a_cloud_with_another_target_than_the_calibrations_is_said(cloud: Runnin
         )
     assert same.answer.notices == ()
     assert "calibrated with captioner:stronger, and the cloud serves" in other.answer.notices[0]
+
+
+def test_files_and_long_recordings_do_not_hold_up_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_loop: dict[str, bool] = {}
+
+    def watched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            on_loop[name] = asyncio._get_running_loop() is not None
+            return function(*arguments)
+
+        return call
+
+    for name in ("known_calibrations", "check", "excerpts_of", "extract"):
+        monkeypatch.setattr(captioner_module, name, watched(name, getattr(captioner_module, name)))
+    with Captioner(NOBODY) as captioner:
+        assert captioner.caption_all(clip("en")).captions
+    assert on_loop == dict.fromkeys(("known_calibrations", "check", "excerpts_of", "extract"), False)
 
 
 def test_what_is_not_calibrated_is_said_with_the_caption(cloud: RunningCloud) -> None:

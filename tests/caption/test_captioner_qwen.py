@@ -14,8 +14,9 @@ from tests.backends.qwen_omni_fixtures import TinyPair, waveform, write_pair, wr
 from edgedraft.backends.base import BackendOptions
 from edgedraft.backends.registry import open_target, open_tokenizer
 from edgedraft.caption.caption import Caption
-from edgedraft.caption.captioner import AsyncCaptioner, CaptionRequest
+from edgedraft.caption.captioner import AsyncCaptioner
 from edgedraft.caption.recording import Recording, Source
+from edgedraft.caption.request import CaptionRequest
 from edgedraft.core.strategy import Strategy
 from edgedraft.errors import UnsupportedError
 from edgedraft.schedule.caption_catalogue import cloud_only, edge_only, exact, ugsd, ugsd_sparse

@@ -15,9 +15,9 @@ from edgedraft.backends.base import BackendOptions
 from edgedraft.backends.registry import open_target, open_tokenizer
 from edgedraft.caption.audio import load
 from edgedraft.caption.blocking import Captioner
-from edgedraft.caption.captioner import CaptionRequest
 from edgedraft.caption.capture import captured_frames
 from edgedraft.caption.privacy import ledger
+from edgedraft.caption.request import CaptionRequest
 from edgedraft.schedule.caption_catalogue import exact, ugsd_sparse
 from edgedraft.sim.network import Way
 from edgedraft.testing.cloud import running_cloud

@@ -13,10 +13,10 @@ import numpy as np
 
 from edgedraft.backends.base import ListeningDraft
 from edgedraft.caption.audio import load
-from edgedraft.caption.dataset import Dataset, DatasetItem
+from edgedraft.caption.dataset import Dataset, DatasetItem, of_each
 from edgedraft.caption.excerpts import spoken_part
 from edgedraft.caption.features import extract
-from edgedraft.errors import EdgedraftError, InvalidRequestError
+from edgedraft.errors import InvalidRequestError
 from edgedraft.speech_features import FeatureDtype, SpeechFeatures
 
 Progress = Callable[[str], None]
@@ -68,31 +68,22 @@ def hear(
     Raises `InvalidRequestError` that lists every recording that cannot be used: in a language that the draft was not
     made for, unreadable, or longer than it can hear.
     """
-    clips: list[Clip] = []
     unknown = sorted(set(dataset.languages) - set(languages))
     problems = [f"the draft captions in {', '.join(languages)}, not in {language}" for language in unknown]
     listened: list[float] = []
-    for number, item in enumerate(dataset.items, 1):
-        try:
-            recording = spoken_part(load(item.path))
-            started_s = perf_counter()
-            spec = draft.info.features or draft.sends
-            heard, sent = extract(recording, spec, FeatureDtype.FLOAT16), extract(recording, draft.sends, dtype)
-            draft.listen(heard)
-            listened.append((perf_counter() - started_s) / recording.seconds)
-        except EdgedraftError as error:
-            problems.append(f"{item.name}: {error}")
-            continue
-        clips.append(_clip(item, recording.seconds, heard, sent))
-        if number % 50 == 0:
-            progress(f"heard {number} of {len(dataset.items)} recordings")
-    if problems:
-        lines = "\n  ".join(problems)
-        raise InvalidRequestError(
-            f"{dataset.source} has recordings that cannot be used:\n  {lines}",
-            field="dataset",
-            remedy="Leave them out, or cut long ones at their pauses.",
-        )
+    spec = draft.info.features or draft.sends
+
+    def clip(item: DatasetItem) -> Clip:
+        recording = spoken_part(load(item.path))
+        started_s = perf_counter()
+        heard, sent = extract(recording, spec, FeatureDtype.FLOAT16), extract(recording, draft.sends, dtype)
+        draft.listen(heard)
+        listened.append((perf_counter() - started_s) / recording.seconds)
+        if len(listened) % 50 == 0:
+            progress(f"heard {len(listened)} of {len(dataset.items)} recordings")
+        return _clip(item, recording.seconds, heard, sent)
+
+    clips = of_each(dataset, clip, problems)
     return Clips(clips=tuple(clips), listen_s_per_s=float(np.median(listened)))
 
 

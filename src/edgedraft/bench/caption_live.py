@@ -27,8 +27,9 @@ from edgedraft.bench.caption_results import CaptionResults
 from edgedraft.bench.cloud_process import CloudProcess, cloud_process
 from edgedraft.bench.process_load import GpuLoad, GpuMeter, gpu_meter, process_load
 from edgedraft.caption.audio import load
-from edgedraft.caption.captioner import DEFAULT_MAX_TOKENS, AsyncCaptioner, CaptionRequest
+from edgedraft.caption.captioner import AsyncCaptioner
 from edgedraft.caption.dataset import Dataset, DatasetItem
+from edgedraft.caption.request import DEFAULT_MAX_TOKENS, CaptionRequest
 from edgedraft.core.strategy import Strategy
 from edgedraft.errors import EdgedraftError, InvalidRequestError, error_class
 from edgedraft.sim.network import LinkDirection, LinkProfile

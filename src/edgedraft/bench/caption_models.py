@@ -20,7 +20,7 @@ from edgedraft.backends.base import (
 )
 from edgedraft.backends.listening import open_caption_tokenizer, open_listening_draft, open_listening_target
 from edgedraft.bench.caption_clips import Clip
-from edgedraft.caption.captioner import GREEDY
+from edgedraft.caption.request import GREEDY
 from edgedraft.core.events import DraftNext, RunPass
 from edgedraft.core.sequence import common_prefix_length
 from edgedraft.core.strategy import Strategy

@@ -47,9 +47,10 @@ from edgedraft.bench.caption_sweeps import Sweeper, SweepName
 from edgedraft.bench.caption_timing import measured_times
 from edgedraft.bench.caption_tuning import FALLBACK_SHARE, Tuner, threshold_doubting, with_thresholds
 from edgedraft.bench.caption_virtual import VirtualCaptions
-from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, DEFAULT_TARGET
+from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_TARGET
 from edgedraft.caption.dataset import Dataset
 from edgedraft.caption.intervals import Interval, ratio_interval
+from edgedraft.caption.request import DEFAULT_MAX_TOKENS
 from edgedraft.core.gate import Measure
 from edgedraft.errors import InvalidRequestError
 from edgedraft.speech_features import FeatureDtype

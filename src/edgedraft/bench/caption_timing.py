@@ -10,7 +10,7 @@ import numpy as np
 
 from edgedraft.bench.caption_clips import Clip
 from edgedraft.bench.caption_models import CaptionPair, ClipModels
-from edgedraft.caption.captioner import GREEDY
+from edgedraft.caption.request import GREEDY
 from edgedraft.core.events import REQUESTED, RunPass
 from edgedraft.types import Rule
 

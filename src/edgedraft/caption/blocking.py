@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from edgedraft.backends.base import BackendOptions, CaptionTokenizer
 from edgedraft.caption.caption import Caption
-from edgedraft.caption.captioner import DEFAULT_DRAFT, AsyncCaptioner, CaptionRequest
+from edgedraft.caption.captioner import DEFAULT_DRAFT, AsyncCaptioner
 from edgedraft.caption.excerpt_captions import RecordingCaption
 from edgedraft.caption.recording import Recording
+from edgedraft.caption.request import CaptionRequest
 from edgedraft.config import EdgeConfig
 from edgedraft.edge.loop_thread import LoopThread
 from edgedraft.types import ModelInfo
 
 
-class Captioner:
+class Captioner(LoopThread):
     """An edge that captions speech, for code without asyncio; arguments as in `AsyncCaptioner`.
 
     with Captioner() as captioner:
@@ -37,24 +36,7 @@ class Captioner:
         self._captioner = AsyncCaptioner(
             url, draft=draft, token=token, tls_ca=tls_ca, config=config, draft_options=draft_options
         )
-        self._loop = LoopThread(self._captioner, Captioner)
-
-    def open(self) -> None:
-        """Load the draft. Raises what the registry raises."""
-        self._loop.open()
-
-    def close(self) -> None:
-        """Leave the cloud and free the model. Safe to repeat."""
-        self._loop.close()
-
-    def __enter__(self) -> Self:
-        self.open()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        super().__init__(self._captioner, Captioner)
 
     @property
     def tokenizer(self) -> CaptionTokenizer:
@@ -75,10 +57,10 @@ class Captioner:
 
     def caption(self, recording: Recording, request: CaptionRequest | None = None) -> Caption:
         """The caption of a recording; see `AsyncCaptioner.caption`."""
-        return self._loop.run(self._captioner.caption(recording, request))
+        return self.run(self._captioner.caption(recording, request))
 
     def caption_all(
         self, recording: Recording, request: CaptionRequest | None = None, *, window_s: float | None = None
     ) -> RecordingCaption:
         """The captions of a recording of any length; see `AsyncCaptioner.caption_all`."""
-        return self._loop.run(self._captioner.caption_all(recording, request, window_s=window_s))
+        return self.run(self._captioner.caption_all(recording, request, window_s=window_s))

@@ -12,12 +12,13 @@ from edgedraft.backends.listening import open_caption_tokenizer, open_listening_
 from edgedraft.caption.audio import load
 from edgedraft.caption.calibration import Chain
 from edgedraft.caption.caption import Caption
-from edgedraft.caption.captioner import GREEDY, AsyncCaptioner, CaptionRequest
+from edgedraft.caption.captioner import AsyncCaptioner
 from edgedraft.caption.dataset import DatasetItem
 from edgedraft.caption.excerpts import spoken_part
 from edgedraft.caption.features import extract
 from edgedraft.caption.gate_choice import GateChoice
 from edgedraft.caption.recording import Recording
+from edgedraft.caption.request import GREEDY, CaptionRequest
 from edgedraft.caption.scoring import Metric, score_captions
 from edgedraft.caption.tokens import tokenisations
 from edgedraft.core.sampling import draft_token

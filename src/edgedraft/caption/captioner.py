@@ -7,11 +7,10 @@ import dataclasses
 import functools
 import secrets
 import weakref
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
 from time import perf_counter
-from types import NoneType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 from edgedraft.backends.base import BackendOptions, CaptionTokenizer
@@ -19,97 +18,28 @@ from edgedraft.backends.listening import listening, open_caption_tokenizer, open
 from edgedraft.caption.calibration_file import calibrated_strategy, known_calibrations
 from edgedraft.caption.caption import Caption
 from edgedraft.caption.excerpt_captions import ExcerptCaption, RecordingCaption, excerpts_of
+from edgedraft.caption.excerpts import Excerpt
 from edgedraft.caption.features import extract
-from edgedraft.caption.gate_choice import GateChoice
 from edgedraft.caption.recording import Recording
-from edgedraft.caption.voice_activity import check
+from edgedraft.caption.request import CaptionRequest
+from edgedraft.caption.voice_activity import Check, check
 from edgedraft.config import DEFAULT_URL, EdgeConfig, read_environment
 from edgedraft.core.edge_settings import EdgeSessionSettings
-from edgedraft.core.gate import Everything, Nothing
+from edgedraft.core.gate import Nothing
 from edgedraft.core.strategy import Strategy
 from edgedraft.edge.answer import Piece
 from edgedraft.edge.connection import CloudConnection
 from edgedraft.edge.drafter import Drafter, DraftOrder
 from edgedraft.edge.handshake import Vocabulary
 from edgedraft.edge.runtime import RequestPlan, RequestRun
-from edgedraft.errors import ContextLengthError, EdgedraftError, InvalidRequestError, UnsupportedError
+from edgedraft.errors import ContextLengthError, EdgedraftError, InvalidRequestError
 from edgedraft.protocol.messages import Welcome
-from edgedraft.speech_features import FeatureDtype, FeatureSpec, SpeechFeatures
-from edgedraft.types import SESSION_ID_BYTES, Exactness, ModelInfo, OnLinkLoss, Rule, SamplingParams
+from edgedraft.speech_features import FeatureDtype, SpeechFeatures
+from edgedraft.types import SESSION_ID_BYTES, Exactness, ModelInfo, Rule
 
 DEFAULT_DRAFT, DEFAULT_TARGET = "captioner:edge", "captioner:cloud"
-DEFAULT_MAX_TOKENS = 128
 LOSSY_NOTE = "The edge committed by itself what it was sure of, and kept what the target ranks high enough."
-GREEDY = SamplingParams()
 ALONE_NOTE = "The draft model's own text; no target was asked."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptionRequest:
-    """What a caption is to be. Raises `InvalidRequestError` naming the field.
-
-    `language`: ISO 639-1; None: the model's first. `strategy`: of `schedule.caption_catalogue`, or a choice, whose open
-    numbers are those calibrated for the draft. `on_link_loss`: what to do without the cloud; None: go on alone, but
-    wait where the caption is to be the target's own. `features`: what may leave the device; None: what the draft was
-    made to send. `dtype`: how it travels. `calibrated_with`: the target, where the strategy's numbers depend on one; a
-    cloud with another gets a notice.
-    """
-
-    language: str | None = None
-    strategy: Strategy | GateChoice = dataclasses.field(default_factory=GateChoice)
-    max_tokens: int = DEFAULT_MAX_TOKENS
-    on_link_loss: OnLinkLoss | None = None
-    features: FeatureSpec | None = None
-    dtype: FeatureDtype = FeatureDtype.INT8
-    sampling: SamplingParams = GREEDY
-    calibrated_with: str = ""
-
-    def __post_init__(self) -> None:
-        for name, kinds in _KINDS.items():
-            if isinstance(value := getattr(self, name), bool) or not isinstance(value, kinds):
-                legal = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
-                raise InvalidRequestError(f"{name} is {value!r}; legal: {legal}.", field=name)
-        if self.max_tokens < 1:
-            raise InvalidRequestError(f"max_tokens is {self.max_tokens}; legal: 1 or more.", field="max_tokens")
-        if self.is_exact and not self.sampling.greedy:
-            raise UnsupportedError(
-                f"temperature is {self.sampling.temperature}; an exact caption is greedy.", field="temperature"
-            )
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the caption is the target's own, token for token, as long as the cloud can be reached."""
-        if isinstance(self.strategy, GateChoice):
-            return self.strategy.is_exact
-        gating = self.strategy.gating
-        if gating is None:
-            return self.strategy.uses_cloud
-        return isinstance(gating.gate, Everything) and self.strategy.rank == 1
-
-    @property
-    def settled_strategy(self) -> Strategy:
-        """Raises `EdgedraftError` where it is still a choice; see `AsyncCaptioner.settled`."""
-        if isinstance(self.strategy, GateChoice):
-            raise EdgedraftError("the request is not settled.", remedy="Use: captioner.settled(request).")
-        return self.strategy
-
-    @property
-    def link_loss(self) -> OnLinkLoss:
-        if self.on_link_loss is not None:
-            return self.on_link_loss
-        return OnLinkLoss.WAIT if self.is_exact else OnLinkLoss.LOCAL
-
-
-_KINDS: Mapping[str, tuple[type, ...]] = {
-    "language": (str, NoneType),
-    "strategy": (Strategy, GateChoice),
-    "max_tokens": (int,),
-    "on_link_loss": (OnLinkLoss, NoneType),
-    "features": (FeatureSpec, NoneType),
-    "dtype": (FeatureDtype,),
-    "sampling": (SamplingParams,),
-    "calibrated_with": (str,),
-}
 
 
 class CaptionStream:
@@ -129,7 +59,7 @@ class CaptionStream:
         self._run: RequestRun | None = None
 
     async def __aenter__(self) -> Self:
-        self._request, notice = self._captioner.settled(self._request)
+        self._request, notice = await asyncio.to_thread(self._captioner.settled, self._request)
         self._run, self._sent = await self._captioner.prepare(self._recording, self._request)
         self._run.notices += [notice] if notice else []
         await self._captioner.start(self._run)
@@ -276,16 +206,20 @@ class AsyncCaptioner:
         is left out, and where there is no speech nothing is sent. Raises what `caption` raises.
         """
         _check_recording(recording)
-        found = check(recording)
+        found, parts = await asyncio.to_thread(self._cut, recording, window_s)
         excerpts = [
             ExcerptCaption(
                 start_s=each.start_s,
                 end_s=each.end_s,
                 caption=await self.caption(each.recording, request) if each.has_speech else None,
             )
-            for each in excerpts_of(recording, found, self.max_seconds, window_s)
+            for each in parts
         ]
         return RecordingCaption(recording=recording, check=found, excerpts=excerpts)
+
+    def _cut(self, recording: Recording, window_s: float | None) -> tuple[Check, list[Excerpt]]:
+        found = check(recording)
+        return found, excerpts_of(recording, found, self.max_seconds, window_s)
 
     def stream(self, recording: Recording, request: CaptionRequest | None = None) -> CaptionStream:
         """The same as `caption`, piece by piece; see `CaptionStream`."""

@@ -78,10 +78,12 @@ def load_dataset(path: Path, language: str | None = None, limit: int | None = No
     return Dataset(source=source, items=tuple(_first(items, limit)))
 
 
-def of_each(dataset: Dataset, take: Callable[[DatasetItem], T]) -> list[T]:
-    """What `take` makes of each recording. Raises `InvalidRequestError` that lists all that it refused."""
+def of_each(dataset: Dataset, take: Callable[[DatasetItem], T], known: Sequence[str] = ()) -> list[T]:
+    """What `take` makes of each recording. Raises `InvalidRequestError` listing all that it refused, after what is
+    `known` to be wrong.
+    """
     found: list[T] = []
-    problems = []
+    problems = list(known)
     for item in dataset.items:
         try:
             found.append(take(item))

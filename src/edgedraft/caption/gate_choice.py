@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from types import NoneType
 from typing import Any
 
 from edgedraft.backends.base import Tokenizer
+from edgedraft.caption.kinds import check_kinds
 from edgedraft.core.block_length import BlockLengths
 from edgedraft.core.forced import ForcedEscalation, ForcedRule
 from edgedraft.core.gate import Measure, SendUnit, Threshold
@@ -25,10 +27,11 @@ GATED = ("ugsd-sparse", "ugsd")
 _FLAGS = {"threshold": "gamma", "lengths": "block"}
 """What the command line calls a field, where its name is another."""
 _KINDS: Mapping[str, tuple[type, ...]] = {
-    "threshold": (int, float),
-    "rank": (int,),
+    "threshold": (int, float, NoneType),
+    "rank": (int, NoneType),
+    "lengths": (BlockLengths, NoneType),
     "bonus": (bool,),
-    "draft_ahead": (bool,),
+    "draft_ahead": (bool, NoneType),
 }
 _LEGAL = {
     Measure.ENTROPY: "above 0, below ln V (V: ids of the vocabulary)",
@@ -68,17 +71,7 @@ class GateChoice:
             raise InvalidRequestError(f"forced is '{self.forced}'; legal: a list of rules.", field="forced")
         for rule in self.forced:
             _one_of("forced", rule, tuple(ForcedRule))
-        if self.lengths is not None and not isinstance(self.lengths, BlockLengths):
-            raise InvalidRequestError(
-                f"lengths is {self.lengths!r}; legal: BlockLengths or None.",
-                field="lengths",
-                remedy="Give BlockLengths.fixed(5), or BlockLengths() for 3, 5 and 7.",
-            )
-        for name, kinds in _KINDS.items():
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
-                legal = " or ".join(kind.__name__ for kind in kinds)
-                raise InvalidRequestError(f"{name} is {value!r}; legal: {legal}.", field=name)
+        check_kinds(self, _KINDS)
         if self.rank is not None and not 1 <= self.rank < MAX_RANK:
             raise InvalidRequestError(f"rank is {self.rank}; legal: 1 or more, below 2^31.", field="rank")
         if self.bonus and self.draft_ahead:

@@ -31,8 +31,9 @@ from edgedraft.bench.drawing import report_style
 from edgedraft.bench.html_page import shown
 from edgedraft.bench.run_folder import exclusively
 from edgedraft.bench.tables import Table
-from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, DEFAULT_TARGET
+from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_TARGET
 from edgedraft.caption.dataset import Dataset, load_dataset
+from edgedraft.caption.request import DEFAULT_MAX_TOKENS
 from edgedraft.cli import options
 from edgedraft.cli.render import PIPE_WIDTH, err_console, out_console, print_json, print_table, table
 from edgedraft.errors import EdgedraftError, InvalidRequestError

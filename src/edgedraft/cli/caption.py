@@ -12,10 +12,11 @@ from typer.core import TyperGroup
 from edgedraft.caption import microphone
 from edgedraft.caption.audio import load
 from edgedraft.caption.caption import Caption
-from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, AsyncCaptioner, CaptionRequest
+from edgedraft.caption.captioner import DEFAULT_DRAFT, AsyncCaptioner
 from edgedraft.caption.excerpt_captions import ExcerptCaption, RecordingCaption, excerpts_of
 from edgedraft.caption.excerpts import Excerpt
 from edgedraft.caption.recording import Recording
+from edgedraft.caption.request import DEFAULT_MAX_TOKENS, CaptionRequest
 from edgedraft.caption.voice_activity import check
 from edgedraft.cli import caption_calibrate, caption_flags, caption_privacy, caption_synth, options
 from edgedraft.cli.caption_screen import Screen

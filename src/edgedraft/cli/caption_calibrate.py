@@ -18,9 +18,10 @@ from edgedraft.caption.audio import load
 from edgedraft.caption.calibrating import RANKS, RankTrade, draft_chain, listening_model, rank_trade
 from edgedraft.caption.calibration import DEFAULT_SHARE, Calibration, Chain, calibrate
 from edgedraft.caption.calibration_file import CalibrationFile
-from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, AsyncCaptioner, CaptionRequest
+from edgedraft.caption.captioner import DEFAULT_DRAFT, AsyncCaptioner
 from edgedraft.caption.dataset import Dataset, DatasetItem, load_dataset, of_each
 from edgedraft.caption.gate_choice import GATED, GateChoice
+from edgedraft.caption.request import DEFAULT_MAX_TOKENS, CaptionRequest
 from edgedraft.cli import caption_flags, options
 from edgedraft.cli.render import err_console, out_console, print_json, print_table, progress_bar, table
 from edgedraft.config import EdgeConfig, read_environment

@@ -15,11 +15,12 @@ from edgedraft.bench.cloud_process import cloud_process
 from edgedraft.caption.audio import load, own_samples
 from edgedraft.caption.blocking import Captioner
 from edgedraft.caption.caption import Caption
-from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_TARGET, CaptionRequest
+from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_TARGET
 from edgedraft.caption.excerpt_captions import excerpts_of
 from edgedraft.caption.features import extract
 from edgedraft.caption.gate_choice import GateChoice
 from edgedraft.caption.recording import Recording
+from edgedraft.caption.request import CaptionRequest
 from edgedraft.caption.voice_activity import check
 from edgedraft.cli import caption_flags, options
 from edgedraft.cli.render import err_console, out_console, print_json, print_table, table

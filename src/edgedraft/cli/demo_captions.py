@@ -14,9 +14,10 @@ from edgedraft import caption as caption_package
 from edgedraft.caption.audio import load
 from edgedraft.caption.calibration_file import SHIPPED, CalibrationFile, calibrated_strategy
 from edgedraft.caption.caption import Caption
-from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_TARGET, AsyncCaptioner, CaptionRequest
+from edgedraft.caption.captioner import DEFAULT_DRAFT, DEFAULT_TARGET, AsyncCaptioner
 from edgedraft.caption.gate_choice import GateChoice
 from edgedraft.caption.recording import Recording
+from edgedraft.caption.request import CaptionRequest
 from edgedraft.cli.caption_screen import Screen
 
 CAPTION_DRAFT, CAPTION_TARGET = DEFAULT_DRAFT, DEFAULT_TARGET

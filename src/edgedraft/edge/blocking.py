@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack
 
 from edgedraft.backends.base import BackendOptions, DraftBackend, Tokenizer
 from edgedraft.config import EdgeConfig
@@ -62,7 +62,7 @@ class BlockingAnswerStream:
         return self._stream.answer
 
 
-class EdgeClient:
+class EdgeClient(LoopThread):
     """An edge for code without asyncio; arguments and requests as in `AsyncEdgeClient`.
 
         with EdgeClient(draft="demo:draft") as client:
@@ -93,24 +93,7 @@ class EdgeClient:
             draft_options=draft_options,
             chat_template=chat_template,
         )
-        self._loop = LoopThread(self._client, EdgeClient)
-
-    def open(self) -> None:
-        """Load tokenizer and draft. Raises what the registry raises."""
-        self._loop.open()
-
-    def close(self) -> None:
-        """Leave the cloud and free the models. Safe to repeat."""
-        self._loop.close()
-
-    def __enter__(self) -> Self:
-        self.open()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        super().__init__(self._client, EdgeClient)
 
     def generate(self, prompt: str | None = None, **options: Unpack[RequestOptions]) -> Answer:
         """Answer a prompt or `messages=`; see `AsyncEdgeClient.generate`."""
@@ -128,14 +111,6 @@ class EdgeClient:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer in use, which is also the target's."""
         return self._client.tokenizer
-
-    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run a coroutine on the client's loop and wait. An interrupted wait cancels it."""
-        return self._loop.run(work)
-
-    def post(self, action: Callable[[], None]) -> None:
-        """Run `action` on the client's loop, after what was handed to it before; nothing where the client is closed."""
-        self._loop.post(action)
 
 
 async def _next_piece(stream: AnswerStream) -> Piece | None:

@@ -38,8 +38,8 @@ class SessionLink:
 
     `on_event` hears of the link, `on_failure` of the error that no waiting will heal; both on the event loop, and
     neither may raise. `promised`: the target that the answer is to come from, as it was when the request was planned;
-    None until the first link is up. `features`: what of a recording it will be
-    given; None: it is asked for text. `bytes_up`, `bytes_down`: WebSocket headers and payloads of its messages.
+    None until the first link is up. `features`: what of a recording it will be given; None: it is asked for text.
+    `bytes_up`, `bytes_down`: WebSocket headers and payloads of its messages.
     """
 
     def __init__(
